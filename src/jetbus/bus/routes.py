@@ -1,0 +1,90 @@
+"""Requests on their way to an owner and back.
+
+A route is open until the owner answers, its time is up or the owner is lost, whichever comes first; anything later
+is dropped. Deadlines sit in buckets of one tick, so a request costs no timer of its own and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jetbus.bus.session import Session
+
+TICKS_PER_S = 100
+
+
+class Route:
+    """One request that an owner has yet to answer."""
+
+    __slots__ = ("bucket", "by_jsonrpc", "id", "is_set", "message", "owner", "request_id", "requester")
+
+    def __init__(
+        self, requester: Session, request_id: bytes, owner: Session, message: bytes, *, is_set: bool, by_jsonrpc: bool
+    ) -> None:
+        self.requester = requester
+        self.request_id = request_id
+        self.owner = owner
+        self.message = message
+        """The request as it came, for the error when its time is up."""
+        self.is_set = is_set
+        self.by_jsonrpc = by_jsonrpc
+        """Whether the request said ``jsonrpc``, as only C++ peers do; they expect other answers."""
+        self.id = b""
+        self.bucket: dict[bytes, Route] = {}
+
+
+class Routes:
+    """All open routes by the id the owner knows them by."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._buckets: dict[int, dict[bytes, Route]] = {}
+        self._ticks: list[int] = []
+        self.wake: Callable[[float], None] = lambda deadline: None
+        """Called with the earliest deadline whenever an earlier one appears."""
+
+    def open(self, route: Route, deadline: float) -> bytes:
+        """Open a route until ``deadline``; gives its id as JSON."""
+        self._count += 1
+        owner = route.owner
+        route.id = b'"%b%d"' % (owner.dialect.route_prefix, self._count)
+        tick = int(deadline * TICKS_PER_S) + 1
+        bucket = self._buckets.get(tick)
+        if bucket is None:
+            bucket = self._buckets[tick] = {}
+            heapq.heappush(self._ticks, tick)
+            if self._ticks[0] == tick:
+                self.wake(tick / TICKS_PER_S)
+        bucket[route.id] = owner.routes[route.id] = route
+        route.bucket = bucket
+        return route.id
+
+    def close(self, owner: Session, route_id: bytes) -> Route | None:
+        """The route of that id towards this owner, now closed; None when there is none (any more)."""
+        route = owner.routes.pop(route_id, None)
+        if route is not None:
+            del route.bucket[route_id]
+        return route
+
+    def expired(self, now: float) -> list[Route]:
+        """Close and give the routes whose time is up."""
+        late = []
+        while self._ticks and self._ticks[0] <= now * TICKS_PER_S:
+            for route in self._buckets.pop(heapq.heappop(self._ticks)).values():
+                del route.owner.routes[route.id]
+                late.append(route)
+        return late
+
+    def next_deadline(self) -> float | None:
+        """When to ask for expired routes next; None when no route is open."""
+        while self._ticks and not self._buckets[self._ticks[0]]:
+            del self._buckets[heapq.heappop(self._ticks)]
+        return self._ticks[0] / TICKS_PER_S if self._ticks else None
+
+    @property
+    def count(self) -> int:
+        """How many routes are open."""
+        return sum(len(bucket) for bucket in self._buckets.values())

@@ -1,0 +1,72 @@
+"""A connected peer as the brain sees it: what it owns, fetches and speaks. The connection itself is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.framing import STREAM, Framing
+
+if TYPE_CHECKING:
+    from jetbus.bus.access import Auth
+    from jetbus.bus.audience import Audience, Outbox
+    from jetbus.bus.routes import Route
+    from jetbus.bus.tree import Element
+
+
+class Session:
+    """One peer, from connect to disconnect."""
+
+    __slots__ = (
+        "__weakref__",
+        "auth",
+        "dialect",
+        "elements",
+        "fetches",
+        "fresh",
+        "gone",
+        "held",
+        "logins_failed",
+        "name",
+        "number",
+        "outbox",
+        "released",
+        "routes",
+        "waiting",
+        "wrap",
+        "framing",
+    )
+
+    def __init__(self, number: int, outbox: Outbox, framing: Framing = STREAM) -> None:
+        self.number = number
+        self.outbox = outbox
+        self.framing = framing
+        self.wrap = framing.wrap
+        self.dialect: Dialect = CLASSIC
+        self.name = ""
+        self.auth: Auth | None = None
+        self.elements: dict[str, Element] = {}
+        """What it owns, in order of creation."""
+        self.fetches: dict[bytes, Audience] = {}
+        """Its fetches by id; the id keeps its JSON type."""
+        self.routes: dict[bytes, Route] = {}
+        """Requests that wait for its answer, oldest first."""
+        self.fresh = True
+        """Nothing has been received yet: the first message tells a node-jet 3 peer."""
+        self.held = False
+        """Its messages wait until a slow service has answered."""
+        self.waiting: list[bytes] = []
+        self.released: Callable[[], None] = lambda: None
+        """Called when its messages need not wait any longer."""
+        self.gone = False
+        self.logins_failed = 0
+
+    def send(self, message: bytes) -> None:
+        """One message to this peer."""
+        self.outbox.put(self.wrap(message))
+
+    @property
+    def label(self) -> str:
+        """Who it is, for logs: its name and its connection number."""
+        return f"{self.name}#{self.number}" if self.name else f"#{self.number}"

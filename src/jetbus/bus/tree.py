@@ -1,0 +1,149 @@
+"""The tree of states and methods.
+
+A leaf is a state or a method; the nodes above it are only counted. In a strict tree a position holds a leaf or a node,
+never both. The tree knows nothing of peers beyond who owns a leaf, and tells nobody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jetbus.bus.access import Access, Auth
+from jetbus.errors import Occupied
+from jetbus.paths import DAEMON_PREFIX, nodes_of
+from jetbus.rules import Rule
+
+if TYPE_CHECKING:
+    from jetbus.bus.audience import Audience
+    from jetbus.bus.session import Session
+
+
+class Element:
+    """A state or a method hung into the tree. ``value`` is raw JSON, None for a method."""
+
+    __slots__ = (
+        "access",
+        "audiences",
+        "fetch_only",
+        "number",
+        "owner",
+        "path",
+        "path_json",
+        "schema",
+        "timeout_s",
+        "value",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        value: bytes | None,
+        owner: Session,
+        *,
+        fetch_only: bool = False,
+        access: Access | None = None,
+        timeout_s: float | None = None,
+        schema: bytes | None = None,
+    ) -> None:
+        self.path = path
+        self.path_json: bytes = msgspec.json.encode(path)
+        self.value = value
+        self.owner = owner
+        self.fetch_only = fetch_only
+        self.access = access
+        self.timeout_s = timeout_s
+        self.schema = schema
+        self.number = 0
+        """Its place in the order of creation."""
+        self.audiences: tuple[Audience, ...] = ()
+        """Who is told of this element: the fetches whose path rule matches and who may see it."""
+
+    def shown_to(self, auth: Auth | None) -> bool:
+        """Whether a peer with these groups may know of it."""
+        return self.access is None or self.access.may_fetch(auth)
+
+    def open_to(self, auth: Auth | None) -> bool:
+        """Whether a peer with these groups may set (a state) or call (a method) it."""
+        if self.access is None:
+            return True
+        return self.access.may_call(auth) if self.value is None else self.access.may_set(auth)
+
+    def fetch_only_for(self, auth: Auth | None) -> bool:
+        """Whether a peer with these groups can only look at it."""
+        return self.fetch_only or not self.open_to(auth)
+
+
+class Tree:
+    """All leaves by path, in order of creation, and how many leaves are below each node."""
+
+    def __init__(self, *, strict: bool = True) -> None:
+        self.strict = strict
+        self.elements: dict[str, Element] = {}
+        self.nodes: dict[str, int] = {}
+        self._created = 0
+        # Sorted paths for finding what is below a prefix; brought up to date only when asked.
+        self._sorted: list[str] = []
+        self._unsorted: list[str] = []
+        self._stale: set[str] = set()
+
+    def add(self, element: Element) -> None:
+        """Hang a leaf in."""
+        path, elements, counts = element.path, self.elements, self.nodes
+        nodes = nodes_of(path)
+        if path in elements or (self.strict and (path in counts or any(node in elements for node in nodes))):
+            raise Occupied(path)
+        self._created += 1
+        element.number = self._created
+        elements[path] = element
+        if path in self._stale:
+            self._stale.discard(path)
+        else:
+            self._unsorted.append(path)
+        for node in nodes:
+            counts[node] = counts.get(node, 0) + 1
+
+    def remove(self, element: Element) -> None:
+        """Take a leaf out."""
+        del self.elements[element.path]
+        self._stale.add(element.path)
+        if len(self._stale) > 1000 and len(self._stale) > len(self.elements):
+            self._sorted, self._unsorted, self._stale = [], list(self.elements), set()
+        for node in nodes_of(element.path):
+            count = self.nodes[node] - 1
+            if count:
+                self.nodes[node] = count
+            else:
+                del self.nodes[node]
+
+    def matching(self, rule: Rule) -> list[Element]:
+        """The leaves whose path the rule matches, in order of creation."""
+        test, daemon = rule.matches_path, rule.sees_daemon
+        return [
+            element
+            for element in self._candidates(rule)
+            if test(element.path) and (daemon or not element.path.startswith(DAEMON_PREFIX))
+        ]
+
+    def _candidates(self, rule: Rule) -> Iterable[Element]:
+        elements = self.elements
+        if rule.exact_paths is not None:
+            found = [elements[path] for path in rule.exact_paths if path in elements]
+        elif rule.prefix:
+            found = [elements[path] for path in self._below(rule.prefix) if path in elements]
+        else:
+            return elements.values()
+        found.sort(key=lambda element: element.number)
+        return found
+
+    def _below(self, prefix: str) -> list[str]:
+        if self._unsorted:
+            self._sorted += self._unsorted
+            self._sorted.sort()
+            self._unsorted = []
+        first = bisect_left(self._sorted, prefix)
+        last = bisect_left(self._sorted, prefix + "\U0010ffff", first)
+        return self._sorted[first:last]

@@ -1,0 +1,1 @@
+"""The shell round the brain: listeners, connections, outboxes, users, configuration and what the daemon tells of itself."""

@@ -1,0 +1,174 @@
+"""What the daemon tells about itself: states under ``$jet/`` and the pages /health and /metrics.
+
+All of them show the same numbers, read when they are asked for; while somebody fetches them the states are kept up to date
+once a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+import jetbus
+from jetbus.paths import DAEMON_PREFIX
+
+if TYPE_CHECKING:
+    from jetbus.daemon.connection import Connection
+    from jetbus.daemon.daemon import Daemon
+
+REFRESH_S = 1.0
+
+
+class Number(NamedTuple):
+    """One figure: its name in ``$jet/``, what Prometheus calls it, and what it means."""
+
+    name: str
+    metric: str
+    kind: str
+    help: str
+
+
+NUMBERS = (
+    Number("uptime_s", "jetbus_uptime_seconds", "gauge", "Seconds since the daemon started"),
+    Number("connections", "jetbus_connections", "gauge", "Open connections"),
+    Number("elements", "jetbus_elements", "gauge", "States and methods on the bus"),
+    Number("fetches", "jetbus_fetches", "gauge", "Fetches of all peers"),
+    Number("audiences", "jetbus_audiences", "gauge", "Groups of fetches that are told the same"),
+    Number("routes", "jetbus_routes", "gauge", "Requests that wait for an owner's answer"),
+    Number("outbox_bytes", "jetbus_outbox_bytes", "gauge", "Bytes that peers have not taken yet"),
+    Number("slow_peers", "jetbus_slow_peers", "gauge", "Peers that read more slowly than they are told"),
+    Number("messages_received", "jetbus_messages_received_total", "counter", "Messages taken in"),
+    Number("writes", "jetbus_writes_total", "counter", "Writes to peers; one carries many messages"),
+    Number("bytes_sent", "jetbus_bytes_sent_total", "counter", "Bytes written to peers"),
+    Number("changes_conflated", "jetbus_changes_conflated_total", "counter", "Changes a newer one has replaced"),
+    Number("logins_failed", "jetbus_logins_failed_total", "counter", "Refused authentications"),
+)
+RATES = {"messages_received": "messages_per_s", "writes": "writes_per_s", "bytes_sent": "bytes_per_s"}
+"""Counters that are also told as a rate."""
+
+
+class Page(NamedTuple):
+    """A page of the HTTP face."""
+
+    content_type: str
+    text: str
+
+
+class About:
+    """The daemon's view of itself."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._started = time.monotonic()
+        self._rates_at = self._started
+        self._rates_from: dict[str, float] = {}
+        self._rates: dict[str, float] = dict.fromkeys(RATES.values(), 0.0)
+        self._peers: set[str] = set()
+
+    # -- the figures
+
+    def numbers(self) -> dict[str, float]:
+        """All figures as they are now."""
+        daemon = self._daemon
+        bus, flow = daemon.bus, daemon.flow
+        outboxes = [connection.outbox for connection in daemon.connections]
+        return {
+            "uptime_s": round(time.monotonic() - self._started, 1),
+            "connections": len(daemon.connections),
+            "elements": len(bus.tree.elements),
+            "fetches": sum(len(session.fetches) for session in bus.sessions.values()),
+            "audiences": len(bus.fetches),
+            "routes": bus.routes.count,
+            "outbox_bytes": sum(outbox.waiting_bytes for outbox in outboxes),
+            "slow_peers": sum(outbox.slow for outbox in outboxes),
+            "messages_received": bus.received,
+            "writes": flow.sent,
+            "bytes_sent": flow.sent_bytes,
+            "changes_conflated": flow.conflated,
+            "logins_failed": bus.logins_failed,
+        }
+
+    def _update_rates(self, numbers: dict[str, float]) -> None:
+        now = time.monotonic()
+        passed_s = now - self._rates_at
+        if passed_s < REFRESH_S / 2:
+            return
+        for counter, rate in RATES.items():
+            self._rates[rate] = round((numbers[counter] - self._rates_from.get(counter, 0.0)) / passed_s, 1)
+            self._rates_from[counter] = numbers[counter]
+        self._rates_at = now
+
+    # -- states
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody fetches the states."""
+        return self._daemon.bus.fetches.watch_daemon
+
+    def refresh(self) -> None:
+        """Bring the states under ``$jet/`` up to date."""
+        numbers = self.numbers()
+        self._update_rates(numbers)
+        fixed = {"version": jetbus.__version__, "pid": os.getpid(), "listening": self._daemon.listening}
+        told: dict[str, Any] = {**fixed, **numbers, **self._rates}
+        told["limits"] = self._limits()
+        told["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in told["limits"]}
+        peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
+        for gone in self._peers - peers.keys():
+            self._daemon.bus.drop_own(DAEMON_PREFIX + gone)
+        self._peers = set(peers)
+        for name, value in (told | peers).items():
+            self._daemon.bus.tell_own(DAEMON_PREFIX + name, msgspec.json.encode(value))
+
+    def _limits(self) -> dict[str, int]:
+        return self._daemon.limits()
+
+    @staticmethod
+    def _peer(connection: Connection) -> dict[str, Any]:
+        session = connection.session
+        assert session is not None  # noqa: S101
+        return {
+            "name": session.name,
+            "dialect": session.dialect.name,
+            "transport": connection.kind,
+            "address": connection.address,
+            "user": session.auth.user if session.auth else None,
+            "elements": len(session.elements),
+            "fetches": len(session.fetches),
+            "routes": len(session.routes),
+            "outbox_bytes": connection.outbox.waiting_bytes,
+            "slow": connection.outbox.slow,
+        }
+
+    # -- pages
+
+    def page(self, path: str) -> Page | None:
+        """The page at a path of the HTTP face, if there is one."""
+        if path == "/health":
+            health = {"status": "ok", "version": jetbus.__version__, **self.numbers()}
+            return Page("application/json", msgspec.json.encode(health).decode() + "\n")
+        if path == "/metrics":
+            return Page("text/plain; version=0.0.4; charset=utf-8", self._metrics())
+        return None
+
+    def _metrics(self) -> str:
+        numbers = self.numbers()
+        lines = []
+        for number in NUMBERS:
+            lines += _metric(number.metric, number.kind, number.help, {"": numbers[number.name]})
+        limits = self._limits()
+        hits = self._daemon.bus.limit_hits
+        lines += _metric("jetbus_limit", "gauge", "Configured limits", limits, label="limit")
+        counts = {name: hits[name] for name in limits}
+        lines += _metric("jetbus_limit_hits_total", "counter", "How often a limit was crossed", counts, label="limit")
+        return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, text: str, values: dict[str, Any], label: str = "") -> list[str]:
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+    for key, value in values.items():
+        lines.append(f'{name}{{{label}="{key}"}} {value}' if label else f"{name} {value}")
+    return lines

@@ -1,0 +1,252 @@
+"""The daemon's settings: one table from which flags, environment variables, the TOML file and the documentation come.
+
+A flag is stronger than an environment variable, that is stronger than the file. ``tcp`` is ``--tcp``, ``JET_TCP`` and
+``tcp = "..."``. Adding a setting is one field here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jetbus
+from jetbus.bus.limits import Limits
+
+
+class ConfigError(Exception):
+    """A setting that cannot be; the text says which, why and what would do."""
+
+
+class Address(NamedTuple):
+    """Where to listen. Host ``localhost`` is both loopback addresses, ``*`` every address of the machine."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+OFF = "off"
+
+
+def read_address(text: str) -> Address | None:
+    """``HOST:PORT``, ``[IPV6]:PORT``, ``:PORT`` (localhost) or ``off``."""
+    if text == OFF:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("it is HOST:PORT, such as localhost:11122, or off")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError("an IPv6 address is put in brackets, such as [::1]:11122")
+    return Address(host.strip("[]") or "localhost", int(port))
+
+
+def read_unix(text: str) -> str | None:
+    """``@name`` for an abstract socket, a file path for a socket file, or ``off``."""
+    if text == OFF:
+        return None
+    if not text.strip("@"):
+        raise ValueError("it is @NAME for an abstract socket, the path of a socket file, or off")
+    return text
+
+
+def read_choice(*choices: str) -> Callable[[str], str]:
+    """One of a few words."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"it is one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def read_count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("it is a whole number of at least 1")
+    return int(text)
+
+
+def read_seconds(text: str) -> float:
+    """A number of seconds, not negative."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise ValueError("it is a number of seconds")
+    return seconds
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _setting(default: Any, read: Callable[[str], Any], metavar: str, text: str, *, reload: bool = False) -> Any:
+    return field(default=default, metadata={"read": read, "metavar": metavar, "help": text, "reload": reload})
+
+
+@dataclass(frozen=True, slots=True)
+class Config(Limits):
+    """All settings of a daemon."""
+
+    tcp: Address | None = _setting(
+        Address("localhost", 11122),
+        read_address,
+        "HOST:PORT",
+        "where to listen for TCP, or off; port 0 takes a free one",
+    )
+    ws: Address | None = _setting(
+        Address("localhost", 11123), read_address, "HOST:PORT", "where to listen for WebSocket and HTTP, or off"
+    )
+    unix: str | None = _setting(
+        "@/var/run/jet.socket", read_unix, "NAME", "Unix socket, @NAME for an abstract one, a path for a file, or off"
+    )
+    users: Path | None = _setting(None, Path, "FILE", "JSON file of users, passwords and groups", reload=True)
+    tree: str = _setting(
+        "strict", read_choice("strict", "flat"), "strict|flat", "strict: no state or method above or below another one"
+    )
+    timeout_s: float = _setting(
+        5.0, read_seconds, "S", "how long an owner may take to answer a set or call", reload=True
+    )
+    ws_ping_s: float = _setting(
+        5.0, read_seconds, "S", "how often WebSocket peers are pinged, 0 for never", reload=True
+    )
+    ws_origins: tuple[str, ...] = _setting(
+        (), read_list, "URL,...", "web origins that may connect by WebSocket; default all", reload=True
+    )
+    message_bytes_max: int = _setting(10_000_000, read_count, "N", "bytes of a message", reload=True)
+    connections_max: int = _setting(10_000, read_count, "N", "connections", reload=True)
+    outbox_soft_bytes: int = _setting(
+        1 << 20, read_count, "N", "queued bytes above which a slow peer's changes are conflated", reload=True
+    )
+    outbox_hard_bytes: int = _setting(
+        128 << 20, read_count, "N", "queued bytes at which a slow peer is closed", reload=True
+    )
+    log_level: str = _setting(
+        "info",
+        read_choice("debug", "info", "warning", "error"),
+        "LEVEL",
+        "debug, info, warning or error, to standard error",
+        reload=True,
+    )
+
+
+class Setting(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    default: Any
+    read: Callable[[str], Any]
+    metavar: str
+    help: str
+    reload: bool
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "JET_" + self.name.upper()
+
+    def value(self, given: Any, source: str) -> Any:
+        """The setting from a text (or, from TOML, a number or list)."""
+        text = ",".join(map(str, given)) if isinstance(given, list) else str(given)
+        try:
+            return self.read(text)
+        except ValueError as problem:
+            raise ConfigError(f"{source}: {self.name} cannot be {text!r}: {problem}") from None
+
+
+def _settings() -> list[Setting]:
+    rows = []
+    for one in dataclasses.fields(Config):
+        about = one.metadata
+        rows.append(
+            Setting(
+                one.name,
+                one.default,
+                about.get("read", read_count),
+                about.get("metavar", "N"),
+                about["help"],
+                about.get("reload", True),
+            )
+        )
+    return sorted(rows, key=lambda row: row.name.endswith("_max"))
+
+
+SETTINGS = _settings()
+_BY_NAME = {row.name: row for row in SETTINGS}
+
+
+def shown(value: Any) -> str:
+    """A setting's value as one would write it."""
+    if value is None:
+        return OFF
+    return ",".join(value) if isinstance(value, tuple) and not isinstance(value, Address) else str(value)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``jetd``."""
+    made = argparse.ArgumentParser(
+        prog="jetd",
+        description="The Jet daemon: keeps the tree of states and methods, routes requests, tells fetchers.",
+        epilog=(
+            "Each option can also be given as an environment variable (JET_TCP for --tcp) or in the TOML file "
+            '(tcp = "localhost:11122"); a flag is stronger than a variable, a variable stronger than the file. '
+            "SIGTERM stops the daemon, SIGHUP makes it read users and settings again."
+        ),
+        allow_abbrev=False,
+    )
+    made.add_argument("--version", action="version", version=f"jetd {jetbus.__version__}")
+    made.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    for row in SETTINGS:
+        default = "none" if row.default in (None, ()) else shown(row.default)
+        made.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=f"{row.help} (default {default})")
+    return made
+
+
+def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+    """The settings from flags, environment and file."""
+    flags = vars(parser().parse_args(arguments))
+    file = flags.pop("config") or environment.get("JET_CONFIG")
+    values = _from_file(Path(file)) if file else {}
+    for row in SETTINGS:
+        if environment.get(row.variable):
+            values[row.name] = row.value(environment[row.variable], row.variable)
+        if flags[row.name] is not None:
+            values[row.name] = row.value(flags[row.name], row.flag)
+    config = Config(**values)
+    if config.outbox_soft_bytes > config.outbox_hard_bytes:
+        raise ConfigError(
+            "outbox_soft_bytes is above outbox_hard_bytes; a slow peer would be closed before it is conflated"
+        )
+    return config
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"cannot read {path}: {problem.strerror}; give an existing file to --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not TOML: {problem}") from None
+    values = {}
+    for name, value in given.items():
+        row = _BY_NAME.get(name)
+        if row is None:
+            near = difflib.get_close_matches(name, _BY_NAME, 1)
+            hint = f"; did you mean {near[0]}?" if near else "; jetd --help lists all settings"
+            raise ConfigError(f"{path}: there is no setting {name!r}{hint}")
+        values[name] = row.value(value, str(path))
+    return values

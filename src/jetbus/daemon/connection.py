@@ -1,0 +1,240 @@
+"""Connections: bytes from a socket to the bus, for the length-prefixed stream and for WebSocket.
+
+Both faces are thin: framing is in ``wire.framing`` and in the WebSocket library, meaning is in the bus. A connection
+that breaks the framing is told why and closed; one that sends nonsense inside its frames is answered and lives on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from websockets.exceptions import ProtocolError
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from jetbus.daemon.outbox import SocketOutbox
+from jetbus.errors import InvalidRequest
+from jetbus.wire.framing import STREAM, WEBSOCKET, Framing, StreamDecoder
+
+if TYPE_CHECKING:
+    from jetbus.bus.session import Session
+    from jetbus.daemon.daemon import Daemon
+
+log = logging.getLogger("jetbus.connection")
+_ws_log = logging.getLogger("jetbus.websocket")
+
+KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
+"""A peer whose machine is gone is noticed after about 18 s."""
+
+
+class Connection(asyncio.Protocol):
+    """What both kinds share: a transport, an outbox and, once the peer may speak, a session."""
+
+    framing: Framing
+
+    def __init__(self, daemon: Daemon, kind: str) -> None:
+        self._daemon = daemon
+        self._bus = daemon.bus
+        self.kind = kind
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.outbox: SocketOutbox = cast(SocketOutbox, None)
+        self.session: Session | None = None
+        self.address = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.address = _address_text(transport.get_extra_info("peername"))
+        self.outbox = SocketOutbox(self.transport, self._daemon.flow)
+        _keep_alive(transport.get_extra_info("socket"))
+        if not self._daemon.admit(self):
+            self.transport.abort()
+
+    def _open_session(self) -> Session:
+        session = self._bus.connect(self.outbox, self.framing)
+        session.released = self._resume_reading
+        self.outbox.audiences = session.fetches.values()
+        self.outbox.label = f"peer #{session.number} ({self.kind} {self.address})"
+        self.session = session
+        self._daemon.opened(self)
+        return session
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.outbox.close()
+        if self.session is not None:
+            self._bus.disconnect(self.session)
+        self._daemon.lost(self)
+
+    def pause_writing(self) -> None:
+        self.outbox.pause()
+
+    def resume_writing(self) -> None:
+        self.outbox.resume()
+
+    def _receive(self, session: Session, messages: list[bytes]) -> None:
+        if session.fresh and messages:
+            self._bus.receive(session, messages[:1], self._daemon.loop.time())
+            session.fresh = False
+            messages = messages[1:]
+        self._bus.receive(session, messages, self._daemon.loop.time())
+        if session.held:
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _refuse(self, session: Session, problem: str) -> None:
+        """Say what is wrong and close."""
+        self._bus.answer_error(session, b"", InvalidRequest({"reason": problem}))
+        self.outbox.flush()
+
+
+class StreamConnection(Connection):
+    """TCP and Unix sockets."""
+
+    framing = STREAM
+
+    def __init__(self, daemon: Daemon, kind: str) -> None:
+        super().__init__(daemon, kind)
+        self._decoder = StreamDecoder(daemon.config.message_bytes_max)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if not self.transport.is_closing():
+            self._open_session()
+
+    def data_received(self, data: bytes) -> None:
+        session = self.session
+        if session is None or session.gone:
+            return
+        self._receive(session, self._decoder.feed(data))
+        if self._decoder.overlong is not None:
+            self._daemon.bus.limit_hits["message_bytes_max"] += 1
+            allowed = self._daemon.config.message_bytes_max
+            self._refuse(
+                session, f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
+            )
+            self.transport.close()
+
+
+class WebSocketConnection(Connection):
+    """WebSocket, and the plain HTTP pages /health and /metrics on the same port."""
+
+    framing = WEBSOCKET
+
+    def __init__(self, daemon: Daemon, kind: str) -> None:
+        super().__init__(daemon, kind)
+        config = daemon.config
+        origins = [Origin(origin) for origin in config.ws_origins] if config.ws_origins else None
+        self._protocol = ServerProtocol(
+            origins=origins,
+            select_subprotocol=_select_subprotocol,
+            max_size=config.message_bytes_max,
+            logger=_ws_log,
+        )
+        self._fragments: list[bytes] = []
+        self._heard = True
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        protocol = self._protocol
+        protocol.receive_data(data)
+        messages: list[bytes] = []
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                self._on_request(event)
+            elif isinstance(event, Frame):
+                self._on_frame(event, messages)
+        if self.session is not None and not self.session.gone:
+            self._receive(self.session, messages)
+        self._send_protocol()
+
+    def eof_received(self) -> None:
+        self._protocol.receive_eof()
+        self._send_protocol()
+
+    def ping(self) -> None:
+        """Ask for a sign of life; without one since the last time, the peer is gone."""
+        if self._protocol.state is not State.OPEN:
+            if not self._heard:
+                self.transport.abort()
+        elif self._heard:
+            self._protocol.send_ping(b"")
+            self._send_protocol()
+        else:
+            log.info("peer at %s answers no pings; closed", self.address)
+            self.transport.abort()
+        self._heard = False
+
+    def goodbye(self) -> None:
+        """Close as the WebSocket protocol wants it."""
+        if self._protocol.state is State.OPEN:
+            with contextlib.suppress(ProtocolError):
+                self._protocol.send_close(CloseCode.GOING_AWAY, "the daemon stops")
+            self._send_protocol()
+
+    def _on_request(self, request: Request) -> None:
+        page = self._daemon.page(request.path.partition("?")[0])
+        if page is not None and "Upgrade" not in request.headers:
+            response: Response = self._protocol.reject(200, page.text)
+            del response.headers["Content-Type"]
+            response.headers["Content-Type"] = page.content_type
+        else:
+            response = self._protocol.accept(request)
+        self._protocol.send_response(response)
+        self._send_protocol()
+        if self._protocol.state is State.OPEN:
+            self._open_session()
+
+    def _on_frame(self, frame: Frame, messages: list[bytes]) -> None:
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            return
+        if frame.fin and not self._fragments:
+            messages.append(bytes(frame.data))
+            return
+        self._fragments.append(bytes(frame.data))
+        if frame.fin:
+            messages.append(b"".join(self._fragments))
+            self._fragments = []
+
+    def _send_protocol(self) -> None:
+        """Send what the WebSocket library has to say: handshake, pongs, close frames."""
+        closing = False
+        for data in self._protocol.data_to_send():
+            if data:
+                self.outbox.put(data)
+            else:
+                closing = True
+        if self._protocol.close_sent is not None and self._protocol.close_sent.code == CloseCode.MESSAGE_TOO_BIG:
+            self._daemon.bus.limit_hits["message_bytes_max"] += 1
+        if closing or self._protocol.close_expected():
+            self.outbox.flush()
+            self.transport.close()
+
+
+def _select_subprotocol(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    return Subprotocol("jet") if "jet" in offered else None
+
+
+def _keep_alive(sock: socket.socket | None) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _address_text(peername: object) -> str:
+    if isinstance(peername, tuple):
+        host, port = peername[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return "local"

@@ -1,0 +1,327 @@
+"""The daemon: one bus, the sockets it listens on and the connections it has."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import gc
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jetbus.bus.bus import Bus
+from jetbus.daemon.about import REFRESH_S, About, Page
+from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
+from jetbus.daemon.connection import Connection, StreamConnection, WebSocketConnection
+from jetbus.daemon.outbox import Flow
+from jetbus.daemon.users import Users
+from jetbus.errors import JetError
+
+log = logging.getLogger("jetbus.daemon")
+
+BACKLOG = 1024
+LOGIN_THREADS = 2
+STOP_S = 2.0
+
+
+class Aside:
+    """Runs for the bus what would block it, in a few threads (so that password checks cannot take all of the machine)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="jetd-aside")
+
+    def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        def in_thread() -> None:
+            try:
+                outcome = work()
+            except JetError as error:
+                outcome = error
+            except Exception:
+                log.exception("a service failed")
+                outcome = JetError("the daemon could not do it; its log says why")
+            self._loop.call_soon_threadsafe(done, outcome)
+
+        self._threads.submit(in_thread)
+
+    def later(self, delay_s: float, then: Callable[[], None]) -> None:
+        self._loop.call_later(delay_s, then)
+
+    def stop(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Daemon:
+    """A Jet daemon.
+
+    >>> daemon = Daemon(Config(tcp=Address("127.0.0.1", 0), ws=None, unix=None))    # doctest: +SKIP
+    >>> await daemon.start()                                                        # doctest: +SKIP
+    >>> daemon.listening                                                            # doctest: +SKIP
+    {'tcp': '127.0.0.1:40123'}
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self._users = Users.load(config.users) if config.users else None
+        self._aside = Aside(self.loop)
+        self.bus = Bus(
+            strict=config.tree == "strict",
+            limits=config,
+            timeout_s=config.timeout_s,
+            users=self._users,
+            worker=self._aside,
+        )
+        self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
+        self.about = About(self)
+        self.bus.refresh = self.about.refresh
+        self.bus.routes.wake = self._wake_for_routes
+        self.connections: set[Connection] = set()
+        self.listening: dict[str, str] = {}
+        """Where it listens, by kind, as in the ready line."""
+        self._servers: list[asyncio.AbstractServer] = []
+        self._socket_files: list[Path] = []
+        self._routes_timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.Task[None]] = []
+
+    # -- start and stop
+
+    async def start(self) -> None:
+        """Listen on everything the configuration names."""
+        try:
+            if self.config.tcp:
+                self.listening["tcp"] = await self._listen("tcp", self.config.tcp, StreamConnection)
+            if self.config.ws:
+                self.listening["ws"] = await self._listen("ws", self.config.ws, WebSocketConnection)
+            if self.config.unix:
+                self.listening["unix"] = await self._listen_unix(self.config.unix)
+        except BaseException:
+            await self.stop()
+            raise
+        if not self.listening:
+            raise ConfigError("tcp, ws and unix are all off: the daemon would listen nowhere")
+        self._timers = [
+            self.loop.create_task(_every(lambda: REFRESH_S, self._refresh_if_fetched)),
+            self.loop.create_task(_every(lambda: self.config.ws_ping_s, self._ping)),
+        ]
+        gc.collect()
+        gc.freeze()
+
+    async def _listen(self, kind: str, address: Address, face: type[Connection]) -> str:
+        socks = _bind(kind, address)
+        for sock in socks:
+            make = partial(face, self, kind)
+            self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG))
+        host, port = socks[0].getsockname()[:2]
+        return str(Address(host, port))
+
+    async def _listen_unix(self, name: str) -> str:
+        abstract = name.startswith("@")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if not abstract:
+            _clear_stale_socket(Path(name))
+        try:
+            sock.bind("\0" + name[1:] if abstract else name)
+        except OSError as problem:
+            sock.close()
+            raise ConfigError(f"cannot listen on unix {name}: {_cause(problem)}") from None
+        if not abstract:
+            self._socket_files.append(Path(name))
+        make = partial(StreamConnection, self, "unix")
+        self._servers.append(await self.loop.create_unix_server(make, sock=sock, backlog=BACKLOG))
+        return name
+
+    async def stop(self) -> None:
+        """Stop listening, tell WebSocket peers, let go of everybody."""
+        for timer in self._timers:
+            timer.cancel()
+        if self._routes_timer is not None:
+            self._routes_timer.cancel()
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            if isinstance(connection, WebSocketConnection):
+                connection.goodbye()
+            connection.outbox.flush()
+            connection.transport.close()
+        deadline = self.loop.time() + STOP_S
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.transport.abort()
+        for file in self._socket_files:
+            file.unlink(missing_ok=True)
+        self._aside.stop()
+
+    # -- connections
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay."""
+        if len(self.connections) >= self.config.connections_max:
+            self.bus.limit_hits["connections_max"] += 1
+            log.warning(
+                "connection from %s refused: connections_max = %d", connection.address, self.config.connections_max
+            )
+            return False
+        self.connections.add(connection)
+        return True
+
+    def opened(self, connection: Connection) -> None:
+        """A peer may speak now."""
+        if self.about.watched:
+            self.about.refresh()
+        log.debug("%s connected", connection.outbox.label)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self.connections.discard(connection)
+        log.debug("%s is gone", connection.outbox.label)
+
+    def page(self, path: str) -> Page | None:
+        """A page of the HTTP face."""
+        return self.about.page(path)
+
+    def limits(self) -> dict[str, int]:
+        """All limits by name."""
+        names = [row.name for row in SETTINGS if row.name.endswith(("_max", "_bytes"))]
+        return {name: getattr(self.config, name) for name in names}
+
+    # -- time
+
+    def _wake_for_routes(self, deadline: float) -> None:
+        if self._routes_timer is not None:
+            self._routes_timer.cancel()
+        self._routes_timer = self.loop.call_at(deadline, self._expire_routes)
+
+    def _expire_routes(self) -> None:
+        self._routes_timer = None
+        self.bus.expire(self.loop.time())
+        deadline = self.bus.routes.next_deadline()
+        if deadline is not None:
+            self._wake_for_routes(deadline)
+
+    def _refresh_if_fetched(self) -> None:
+        if self.about.watched:
+            self.about.refresh()
+
+    def _ping(self) -> None:
+        for connection in list(self.connections):
+            if isinstance(connection, WebSocketConnection):
+                connection.ping()
+
+    # -- reload
+
+    def reload(self, config: Config) -> None:
+        """Take over what can change while running; say what cannot."""
+        for row in SETTINGS:
+            if not row.reload and getattr(config, row.name) != getattr(self.config, row.name):
+                log.warning("%s has changed in the configuration; restart the daemon for that", row.name)
+                config = dataclasses.replace(config, **{row.name: getattr(self.config, row.name)})
+        if config.users != self.config.users:
+            self._users = Users.load(config.users) if config.users else None
+            self.bus.users = self._users
+        elif self._users is not None:
+            self._users.reload()
+        self.config = config
+        self.bus.limits = config
+        self.bus.timeout_s = config.timeout_s
+        self.flow.soft_bytes, self.flow.hard_bytes = config.outbox_soft_bytes, config.outbox_hard_bytes
+        logging.getLogger("jetbus").setLevel(config.log_level.upper())
+        log.info("configuration and users read again")
+
+
+async def _every(interval_s: Callable[[], float], do: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(interval_s() or 1.0)
+        if interval_s():
+            do()
+
+
+# -- sockets ------------------------------------------------------------------------------------------------------------
+
+_LOOPBACK = (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
+_ANYWHERE = (("::", socket.AF_INET6), ("0.0.0.0", socket.AF_INET))  # noqa: S104 - asked for by name with *
+PORT_TRIES = 20
+
+
+def _bind(kind: str, address: Address) -> list[socket.socket]:
+    """The listening sockets for an address. With port 0 all of them get the same free port."""
+    hosts = _hosts(kind, address.host)
+    for _ in range(PORT_TRIES):
+        socks: list[socket.socket] = []
+        port = address.port
+        problem: OSError | None = None
+        for host, family in hosts:
+            try:
+                sock = _bind_one(host, port, family)
+            except OSError as one:
+                if one.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and len(hosts) > 1:
+                    continue  # a machine without IPv6
+                problem = one
+                break
+            socks.append(sock)
+            port = sock.getsockname()[1]
+        if problem is None and socks:
+            return socks
+        for sock in socks:
+            sock.close()
+        if address.port or problem is None or problem.errno != errno.EADDRINUSE:
+            break
+    cause = _cause(problem) if problem else "the machine has no such address"
+    raise ConfigError(f"cannot listen on {kind} {address}: {cause}")
+
+
+def _hosts(kind: str, host: str) -> list[tuple[str, int]]:
+    if host == "localhost":
+        return list(_LOOPBACK)
+    if host == "*":
+        return list(_ANYWHERE)
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as problem:
+        raise ConfigError(
+            f"cannot listen on {kind} {host}: {problem.strerror}; give an address of this machine"
+        ) from None
+    return list(dict.fromkeys((str(where[0]), int(family)) for family, _, _, _, where in found))
+
+
+def _bind_one(host: str, port: int, family: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _cause(problem: OSError) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return "it is in use; is another daemon running? Stop that one or choose another address"
+    if problem.errno == errno.EACCES:
+        return "not permitted; choose a port above 1023 or another path"
+    return os.strerror(problem.errno) if problem.errno else str(problem)
+
+
+def _clear_stale_socket(path: Path) -> None:
+    """Remove a socket file nobody listens on any more; anything else is left alone."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise ConfigError(f"cannot listen on unix {path}: that is not a socket; choose another path")
+    except OSError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)

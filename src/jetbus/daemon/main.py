@@ -1,0 +1,96 @@
+"""The command ``jetd``."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from jetbus.daemon import config as settings
+from jetbus.daemon.config import Config, ConfigError
+from jetbus.daemon.daemon import Daemon
+from jetbus.daemon.users import UsersFileError
+
+log = logging.getLogger("jetbus.daemon")
+
+GC_THRESHOLDS = (100_000, 20, 50)
+"""The bus makes no cycles on its busy ways, so the collector need not look often."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the daemon until SIGTERM or Ctrl-C."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        config = settings.load(arguments, os.environ)
+        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("jetbus").setLevel(config.log_level.upper())
+        logging.getLogger("jetbus.websocket").setLevel(logging.CRITICAL)
+        _raise_file_limit(config.connections_max)
+        gc.set_threshold(*GC_THRESHOLDS)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config, arguments))
+    except (ConfigError, UsersFileError) as problem:
+        sys.exit(f"jetd: {problem}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+async def _serve(config: Config, arguments: Sequence[str]) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    daemon = Daemon(config)
+
+    def reload() -> None:
+        try:
+            daemon.reload(settings.load(arguments, os.environ))
+        except (ConfigError, UsersFileError) as problem:
+            log.error("nothing reloaded: %s", problem)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    await daemon.start()
+    print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), flush=True)
+    notify_systemd("READY=1")
+    await stopped.wait()
+    notify_systemd("STOPPING=1")
+    await daemon.stop()
+
+
+def notify_systemd(state: str) -> None:
+    """Tell systemd, if it started us with ``Type=notify``."""
+    where = os.environ.get("NOTIFY_SOCKET")
+    if not where:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect("\0" + where[1:] if where.startswith("@") else where)
+            sock.sendall(state.encode())
+        except OSError as problem:
+            log.warning("cannot notify systemd at %s: %s", where, problem)
+
+
+def _raise_file_limit(connections: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 100
+    if soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""The way out to one peer: what it is to be told is gathered, joined and written once per turn of the event loop.
+
+A peer that reads more slowly than it is told becomes *slow*: its events then queue up one by one. Above the soft limit a
+change takes the place of an older change of the same fetch and path that is still queued, so that the newest value always
+arrives; add, remove, responses and fetches with ``every`` are never dropped. At the hard limit the peer is given up.
+One slow peer never delays another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from jetbus.bus.audience import Audience, Chunk
+
+log = logging.getLogger("jetbus.outbox")
+
+DRAIN_BYTES = 256 * 1024
+"""How much of a slow peer's queue is handed to the socket at once."""
+
+
+@dataclass(slots=True)
+class Flow:
+    """What all outboxes of a daemon share: limits, counters and whose turn it is to be written."""
+
+    loop: asyncio.AbstractEventLoop
+    soft_bytes: int
+    hard_bytes: int
+    limit_hits: Counter[str]
+    conflated: int = 0
+    """Changes that a newer one has replaced."""
+    sent: int = 0
+    """Writes done."""
+    sent_bytes: int = 0
+    _dirty: list[SocketOutbox] = field(default_factory=list)
+
+    def note(self, outbox: SocketOutbox) -> None:
+        """Write this outbox at the end of the turn."""
+        if not self._dirty:
+            self.loop.call_soon(self.flush)
+        self._dirty.append(outbox)
+
+    def flush(self) -> None:
+        """Write everything that has been gathered."""
+        dirty, self._dirty = self._dirty, []
+        for outbox in dirty:
+            outbox.flush()
+
+
+class SocketOutbox:
+    """The outbox of one connection."""
+
+    __slots__ = (
+        "_closed",
+        "_dropped",
+        "_flow",
+        "_gathered_bytes",
+        "_head",
+        "_last",
+        "_latest",
+        "_parts",
+        "_queue",
+        "_queued_bytes",
+        "_transport",
+        "audiences",
+        "label",
+        "slow",
+    )
+
+    def __init__(self, transport: asyncio.Transport, flow: Flow) -> None:
+        self._transport = transport
+        self._flow = flow
+        self._parts: list[bytes | Chunk] = []
+        self._gathered_bytes = 0
+        self._last: Audience | None = None
+        """The audience whose open chunk is the last part."""
+        self.slow = False
+        self._queue: list[bytes] = []
+        self._head = 0
+        """Index of the first queued frame that is not yet written."""
+        self._dropped = 0
+        """How many frames have been cut off the front of the list, for positions that stay valid."""
+        self._queued_bytes = 0
+        self._latest: dict[tuple[Audience, str], int] = {}
+        self._closed = False
+        self.audiences: Iterable[Audience] = ()
+        """The audiences this outbox is a member of, as its session keeps them."""
+        self.label = ""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much the peer has not taken yet."""
+        if self._closed:
+            return 0
+        return self._gathered_bytes + self._queued_bytes + self._transport.get_write_buffer_size()
+
+    # -- what the bus puts in
+
+    def put(self, frame: bytes) -> None:
+        if self.slow:
+            self._enqueue(frame)
+            return
+        if self._last is not None:
+            self._last.open_pieces = None
+            self._last = None
+        if not self._parts:
+            self._flow.note(self)
+        self._parts.append(frame)
+        self._gathered_bytes += len(frame)
+        if self._gathered_bytes > self._flow.hard_bytes:
+            self._give_up()
+
+    def put_chunk(self, audience: Audience, chunk: Chunk) -> None:
+        if self._last is not None:
+            self._last.open_pieces = None
+        self._last = audience
+        if not self._parts:
+            self._flow.note(self)
+        self._parts.append(chunk)
+
+    def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
+        if audience.every or kind == "sorted":
+            self._enqueue(frame)
+            return
+        key = (audience, path)
+        if kind != "change":
+            self._latest.pop(key, None)
+        elif self._queued_bytes > self._flow.soft_bytes:
+            position = self._latest.get(key, -1) - self._dropped
+            if position >= self._head:
+                self._queued_bytes += len(frame) - len(self._queue[position])
+                self._queue[position] = frame
+                self._flow.conflated += 1
+                return
+            if not self._latest:
+                self._flow.limit_hits["outbox_soft_bytes"] += 1
+            self._latest[key] = self._dropped + len(self._queue)
+        self._enqueue(frame)
+
+    def _enqueue(self, frame: bytes) -> None:
+        if self._closed:
+            return
+        self._queue.append(frame)
+        self._queued_bytes += len(frame)
+        if self.waiting_bytes > self._flow.hard_bytes:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._closed:
+            return
+        log.warning(
+            "%s is closed: it has not taken %d bytes, more than outbox_hard_bytes = %d",
+            self.label,
+            self.waiting_bytes,
+            self._flow.hard_bytes,
+        )
+        self._flow.limit_hits["outbox_hard_bytes"] += 1
+        self.close()
+        self._transport.abort()
+
+    def close(self) -> None:
+        """Forget everything; nothing is written any more."""
+        self._closed = True
+        self._parts = []
+        self._queue = []
+        self._latest = {}
+        self._gathered_bytes = self._queued_bytes = 0
+
+    # -- what the event loop takes out
+
+    def flush(self) -> None:
+        """Write what was gathered in this turn."""
+        if self._last is not None:
+            self._last.open_pieces = None
+            self._last = None
+        parts, self._parts = self._parts, []
+        self._gathered_bytes = 0
+        if self._closed or not parts:
+            return
+        if len(parts) == 1:
+            part = parts[0]
+            data = part if isinstance(part, bytes) else part.joined()
+        else:
+            data = b"".join([part if isinstance(part, bytes) else part.joined() for part in parts])
+        self._write(data)
+        if self._transport.get_write_buffer_size() > self._flow.hard_bytes:
+            self._give_up()
+
+    def _write(self, data: bytes) -> None:
+        flow = self._flow
+        flow.sent += 1
+        flow.sent_bytes += len(data)
+        self._transport.write(data)
+
+    def pause(self) -> None:
+        """The socket takes no more for the moment."""
+        self._set_slow(True)
+
+    def resume(self) -> None:
+        """The socket takes more: write what is queued, as far as it goes."""
+        self.slow = False  # a write that fills the socket again sets it
+        while self._head < len(self._queue) and not self.slow:
+            self._write(self._dequeue())
+        if self._head == len(self._queue):
+            self._dropped += self._head
+            self._queue, self._head, self._latest = [], 0, {}
+        if not self.slow:
+            self._set_slow(False)
+
+    def _dequeue(self) -> bytes:
+        first, size = self._head, 0
+        while self._head < len(self._queue) and size < DRAIN_BYTES:
+            size += len(self._queue[self._head])
+            self._head += 1
+        data = b"".join(self._queue[first : self._head])
+        self._queued_bytes -= size
+        if self._head > 10_000:
+            del self._queue[: self._head]
+            self._dropped += self._head
+            self._head = 0
+        return data
+
+    def _set_slow(self, slow: bool) -> None:
+        self.slow = slow
+        for audience in self.audiences:
+            audience.leave(self)
+            audience.join(self)

@@ -1,0 +1,169 @@
+"""What differs between the dialects of Jet, as one table: how events look, how requests reach an owner, what success is.
+
+Classic is what lua-jet, node-jet 1 and 2, cjet and the C++ peers speak; node-jet 3 has other event names and routed
+requests; legacy is the dialect of 2012 with nodes and ``data``. The bus has one add, one change and one fetch: it asks
+the dialect of whoever is told for the bytes. Adding a dialect is one row and the functions it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from msgspec import Raw
+
+from jetbus.wire.jsonrpc import Params
+
+TRUE = Raw(b"true")
+_EMPTY = Raw(b"{}")
+_FETCH_ONLY = b',"fetchOnly":true'
+_NODE = b'{"type":"node"}'
+
+
+class Leaf(Protocol):
+    """What a dialect reads of a state or method. A method has no value."""
+
+    path_json: bytes
+    value: bytes | None
+    schema: bytes | None
+
+
+Tail = Callable[[str, Leaf, bool], bytes]
+"""Event kind, leaf, fetchOnly -> what follows the fetch id in a notification."""
+Route = Callable[[str, Leaf, Params], bytes]
+"""``set`` or ``call``, leaf, the request's parameters -> what follows the route id in a routed request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One row of the table."""
+
+    name: str
+    tail: Tail
+    route: Route
+    changed: bytes
+    """What stands between path and value in a change; the busiest event is put together from it directly."""
+    done: bytes = b"true"
+    """The result of add, remove, change, fetch, unfetch and config."""
+    route_prefix: bytes = b"r"
+    tells_methods: bool = True
+    tells_nodes: bool = False
+    sorts: bool = True
+    error_keys: Mapping[str, str] = field(default_factory=dict)
+    """The dialect's own names for keys of error data."""
+
+
+# -- classic and node-jet 3: {"path", "event", "value", "fetchOnly"} -------------------------------------------------
+
+
+def _tail_by_names(names: Mapping[str, str]) -> Tail:
+    middles = {kind: b',"event":"%b"' % name.encode() for kind, name in names.items()}
+
+    def tail(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
+        value = b"" if leaf.value is None else b',"value":' + leaf.value
+        only = _FETCH_ONLY if fetch_only else b""
+        return b'"params":{"path":' + leaf.path_json + middles[kind] + value + only + b"}}"
+
+    return tail
+
+
+def _given_args(params: Params) -> bytes:
+    return bytes(params.args or _EMPTY)
+
+
+def _route_classic(kind: str, leaf: Leaf, params: Params) -> bytes:
+    if kind == "call":
+        inner = _given_args(params)
+    else:
+        extra = b',"valueAsResult":true' if params.valueAsResult == TRUE else b""
+        inner = b'{"value":' + bytes(params.value) + extra + b"}"
+    return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
+
+
+def _route_node_jet_3(kind: str, leaf: Leaf, params: Params) -> bytes:
+    given = {
+        "value": params.value,
+        "args": params.args,
+        "valueAsResult": params.valueAsResult,
+        "timeout": params.timeout,
+    }
+    inner = b"".join(b',"%b":%b' % (name.encode(), bytes(raw)) for name, raw in given.items() if raw)
+    return b'"method":"%b","params":{"path":%b%b}}' % (kind.encode(), leaf.path_json, inner)
+
+
+# -- legacy: {"event", "path", "data"} --------------------------------------------------------------------------------
+
+
+def legacy_element(leaf: Leaf) -> bytes:
+    """A leaf as an ``element`` of 2012."""
+    schema = b"" if leaf.schema is None else b',"schema":' + leaf.schema
+    if leaf.value is None:
+        return b'{"type":"method"' + schema + b"}"
+    return b'{"type":"state"' + schema + b',"value":' + leaf.value + b"}"
+
+
+def legacy_tail(kind: str, path_json: bytes, data: bytes) -> bytes:
+    """A 2012 event with any data."""
+    return b'"params":{"event":"%b","path":%b,"data":%b}}' % (kind.encode(), path_json, data)
+
+
+def legacy_node(kind: str, path_json: bytes) -> bytes:
+    """The event for a node that appeared or vanished."""
+    return legacy_tail(kind, path_json, _NODE)
+
+
+def _tail_legacy(kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
+    if kind == "change" and leaf.value is not None:
+        return legacy_tail(kind, leaf.path_json, b'{"value":' + leaf.value + b"}")
+    return legacy_tail(kind, leaf.path_json, legacy_element(leaf))
+
+
+def _route_legacy(kind: str, leaf: Leaf, params: Params) -> bytes:
+    inner = _given_args(params) if kind == "call" else b"[" + bytes(params.value) + b"]"
+    return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
+
+
+# -- the table ----------------------------------------------------------------------------------------------------------
+
+CLASSIC = Dialect(
+    name="classic",
+    tail=_tail_by_names({"add": "add", "change": "change", "remove": "remove"}),
+    changed=b',"event":"change","value":',
+    route=_route_classic,
+)
+NODE_JET_3 = Dialect(
+    name="node-jet 3",
+    tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
+    changed=b',"event":"Change","value":',
+    route=_route_node_jet_3,
+    route_prefix=b"",
+    tells_methods=False,
+    sorts=False,
+)
+LEGACY = Dialect(
+    name="legacy",
+    tail=_tail_legacy,
+    changed=b"",
+    route=_route_classic,
+    done=b"{}",
+    tells_nodes=True,
+    sorts=False,
+    error_keys={
+        "pathNotExists": "invalid_path",
+        "pathIsNotState": "path_is_not_state",
+        "pathIsNotMethod": "path_is_not_method",
+        "missingParam": "missing_param",
+        "wrongType": "wrong_type",
+    },
+)
+LEGACY_POSITIONAL = Dialect(
+    name="legacy, positional",
+    tail=_tail_legacy,
+    changed=b"",
+    route=_route_legacy,
+    done=b"{}",
+    tells_nodes=True,
+    sorts=False,
+    error_keys=LEGACY.error_keys,
+)

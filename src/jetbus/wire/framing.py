@@ -1,0 +1,90 @@
+"""How one message follows the next on a connection.
+
+TCP and Unix sockets: a 32-bit big-endian length, then that many bytes. WebSocket: one text frame a message; what arrives
+there is taken apart by a WebSocket library, what goes out needs no more than the header written here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+_LENGTH = struct.Struct(">I")
+_HEADER_BYTES = _LENGTH.size
+_WS_TEXT = 0x81
+_WS_SHORT = struct.Struct(">BB")
+_WS_MEDIUM = struct.Struct(">BBH")
+_WS_LONG = struct.Struct(">BBQ")
+
+
+class Framing(NamedTuple):
+    """One way of telling messages apart: ``header(n)`` precedes a message of ``n`` bytes."""
+
+    name: str
+    header: Callable[[int], bytes]
+
+    def wrap(self, message: bytes) -> bytes:
+        """A message as it goes out."""
+        return self.header(len(message)) + message
+
+
+def _ws_header(length: int) -> bytes:
+    if length < 126:
+        return _WS_SHORT.pack(_WS_TEXT, length)
+    if length < 65536:
+        return _WS_MEDIUM.pack(_WS_TEXT, 126, length)
+    return _WS_LONG.pack(_WS_TEXT, 127, length)
+
+
+STREAM = Framing("stream", _LENGTH.pack)
+WEBSOCKET = Framing("websocket", _ws_header)
+
+
+class StreamDecoder:
+    """Cuts a byte stream into messages.
+
+    ``overlong`` is set to the announced length when a message is longer than allowed; nothing after it can be read.
+    """
+
+    __slots__ = ("_bytes_max", "_missing", "_rest", "overlong")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._rest: bytearray | None = None
+        self._missing = 0
+        self.overlong: int | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of an unfinished message are held."""
+        return len(self._rest) if self._rest else 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are complete with ``data``."""
+        rest = self._rest
+        if rest is not None:
+            rest += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                return []
+            data = bytes(rest)
+            self._rest = None
+        messages: list[bytes] = []
+        at, end = 0, len(data)
+        needed = _HEADER_BYTES
+        while end - at >= _HEADER_BYTES:
+            length = int.from_bytes(data[at : at + 4], "big")
+            if length > self._bytes_max:
+                self.overlong = length
+                return messages
+            needed = _HEADER_BYTES + length
+            if end - at < needed:
+                break
+            messages.append(data[at + 4 : at + needed])
+            at += needed
+            needed = _HEADER_BYTES
+        if at < end:
+            self._rest = bytearray(data[at:])
+            self._missing = needed - (end - at)
+        return messages

@@ -1,0 +1,227 @@
+"""JSON texts to messages and back.
+
+``decode`` reads the usual request, notification or response in one pass; parameters that are passed on to other peers
+stay raw bytes. Whatever it cannot read is an oddity for ``diagnose``, which says exactly what is wrong or reads the
+rarer forms. The invariant of this module: a message that gets through is valid JSON in valid UTF-8, no deeper than
+allowed and without doubled keys where a key means something, so its parts may be passed on as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from jetbus.errors import InvalidRequest, ParamError, ParseError, UnknownService, WrongType
+
+ABSENT = Raw(b"")
+"""A key that was not given; no JSON text is empty."""
+
+PARSE_ERROR_TEXT_MAX = 1000
+
+
+class Params(Struct, gc=False):
+    """The parameters of the busy services, read in one pass; what is not text stays raw."""
+
+    path: str | UnsetType = UNSET
+    value: Raw = ABSENT
+    args: Raw = ABSENT
+    timeout: Raw = ABSENT
+    valueAsResult: Raw = ABSENT  # noqa: N815
+    fetchOnly: Raw = ABSENT  # noqa: N815
+    access: Raw = ABSENT
+    element: Raw = ABSENT
+
+
+class Message(Struct, gc=False):
+    """A request (id and method), a notification (method) or a response (id and result or error)."""
+
+    id: Raw = ABSENT
+    method: str | None = None
+    params: Params | None = None
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+    jsonrpc: Raw = ABSENT
+
+
+class Envelope(Struct, gc=False):
+    """Any message object with nothing taken for granted."""
+
+    id: Raw = ABSENT
+    method: Raw = ABSENT
+    params: Raw = ABSENT
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+    jsonrpc: Raw = ABSENT
+
+
+decode_message = msgspec.json.Decoder(Message).decode
+decode_envelope = msgspec.json.Decoder(Envelope).decode
+decode_members = msgspec.json.Decoder(list[Raw]).decode
+decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+encode = msgspec.json.encode
+
+NULL = Raw(b"null")
+_KEYS = [b'"%b"' % name.encode() for kind in (Message, Params) for name in kind.__struct_fields__]
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises."""
+
+
+def check_text(text: bytes, depth_max: int) -> None:
+    """Refuse what a raw part could carry on to other peers: invalid UTF-8 and nesting beyond ``depth_max``.
+
+    Cheap where it can be: plain ASCII needs no decoding, and a short text cannot be deep (each level takes two bytes).
+    """
+    if not text.isascii():
+        try:
+            str(text, "utf-8")
+        except UnicodeDecodeError:
+            raise ParseError(_shown(text)) from None
+    if len(text) > 2 * depth_max and text.count(b"[") + text.count(b"{") > depth_max and _depth(text) > depth_max:
+        raise InvalidRequest({"depthMax": depth_max}, f"nested deeper than {depth_max} levels")
+
+
+def _depth(text: bytes) -> int:
+    deepest = depth = 0
+    for token in _BRACKETS.finditer(text):
+        mark = text[token.start()]
+        if mark in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in b"]}":
+            depth -= 1
+    return deepest
+
+
+def has_doubled_key(text: bytes) -> bool:
+    """Whether a key that means something to the daemon is given twice in a message or its parameters.
+
+    Values are their owner's business: keys inside them are not looked at.
+    """
+    if b"\\" not in text and all(text.count(key) < 2 for key in _KEYS):
+        return False
+    try:
+        message = json.loads(text, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(message, _Pairs):
+        return False
+    params = [value for name, value in message if name == "params" and isinstance(value, _Pairs)]
+    return any(pairs.doubled() for pairs in (message, *params))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    def doubled(self) -> bool:
+        names = [name for name, _ in self]
+        return len(names) != len(set(names))
+
+
+def is_compact(text: bytes, message: Message) -> bool:
+    """Whether a message has no byte beyond its usual parts, thus no doubled key. True for nearly all; false proves nothing."""
+    params = message.params
+    if params is None:
+        return len(text) == len(message.id) + len(message.result) + _RESULT_BYTES
+    method, path, spare = message.method, params.path, len(text) - len(params.value)
+    if method is None or path is UNSET:
+        return False
+    if params.args:
+        spare -= len(params.args) - _ARGS_FOR_VALUE
+    if message.id:
+        spare -= len(message.id) + _ID_BYTES
+    return spare == len(method) + len(path) + _CHANGE_BYTES
+
+
+_CHANGE_BYTES = len('{"method":"","params":{"path":"","value":}}')
+_ID_BYTES = len('"id":,')
+_ARGS_FOR_VALUE = len("value") - len("args")
+_RESULT_BYTES = len('{"id":,"result":}')
+
+
+def diagnose(text: bytes) -> Envelope:
+    """Read a text that ``decode_message`` refused: the rarer forms give an envelope, all others the error to answer."""
+    try:
+        return decode_envelope(text)
+    except msgspec.ValidationError:
+        raise InvalidRequest(Raw(text)) from None
+    except UNREADABLE:
+        raise ParseError(_shown(text)) from None
+
+
+def _shown(text: bytes) -> str:
+    return text[:PARSE_ERROR_TEXT_MAX].decode("utf-8", "replace")
+
+
+def read_id(raw: Raw) -> bytes:
+    """The request id as it came, to be echoed; empty for a notification."""
+    if not raw or raw == NULL:
+        return b""
+    text = bytes(raw)
+    if text[0] in _ID_STARTS:
+        return text
+    raise BadId(Raw(text), "an id is a string or a number")
+
+
+_ID_STARTS = b'"-0123456789'
+
+
+class BadId(InvalidRequest):
+    """An id that cannot be echoed; the error is answered with id null."""
+
+
+def read_method(raw: Raw) -> str:
+    """The name of the service asked for."""
+    name = msgspec.json.decode(raw) if raw else None
+    if not isinstance(name, str):
+        raise UnknownService(name)
+    return name
+
+
+def read_params(raw: Raw) -> Params | None:
+    """The parameters of a busy service."""
+    try:
+        return msgspec.json.decode(raw or NULL, type=Params | None)
+    except msgspec.ValidationError:
+        raise WrongType("path" if bytes(raw)[:1] == b"{" else "params") from None
+
+
+def read_batch(text: bytes) -> list[bytes]:
+    """The messages of a batch."""
+    try:
+        return [bytes(member) for member in decode_members(text)]
+    except UNREADABLE:
+        raise ParseError(_shown(text)) from None
+
+
+def got_of(text: bytes, error: ParamError) -> Raw:
+    """What an error about a parameter shows as ``got``: the parameters, or the whole message where these are missing."""
+    params = decode_envelope(text).params
+    return Raw(text) if error.subject == "params" or not params else params
+
+
+def read_object(raw: Raw, name: str) -> dict[str, Any]:
+    """Parameters as a dict of Python values; a parameter that is no object is of the wrong type."""
+    if not raw or raw == NULL:
+        return {}
+    try:
+        fields = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        fields = json.loads(bytes(raw))
+    if not isinstance(fields, dict):
+        raise WrongType(name)
+    return fields
+
+
+def result(request_id: bytes, answer: bytes) -> bytes:
+    """A successful response."""
+    return b'{"id":' + request_id + b',"result":' + answer + b"}"
+
+
+def failure(request_id: bytes, error: bytes) -> bytes:
+    """A response with an error; without an id when the request's cannot be known."""
+    if not request_id:
+        return b'{"error":' + error + b"}"
+    return b'{"id":' + request_id + b',"error":' + error + b"}"

@@ -1,0 +1,136 @@
+"""The requests of 2012 read into today's parameters: positional parameters, ``element``, ``notify``/``post``, ``matcher``.
+
+A request is legacy by its shape, not by its sender. What is read here goes to the same services as everything else.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from jetbus.errors import Invalid, MissingParam, WrongType
+from jetbus.wire.jsonrpc import ABSENT, NULL, Params, decode_fields, decode_members, encode
+
+POSITIONS: dict[str, tuple[str, ...]] = {
+    "add": ("path", "element"),
+    "remove": ("path",),
+    "set": ("path", "value"),
+    "change": ("path", "value"),
+    "notify": ("path", "notification"),
+    "post": ("path", "notification"),
+    "fetch": ("id", "matcher"),
+    "unfetch": ("id",),
+}
+"""The order of positional parameters; ``call`` has its own (see below) and ``echo`` takes anything."""
+
+RENAMED = {"notify": "post", "post": "post"}
+"""Two names of one service: the same week's documents had the one, then the other."""
+
+
+class WrongCount(Invalid):
+    """Too few or too many positional parameters."""
+
+    key = "expected"
+
+    def __init__(self, names: tuple[str, ...], params: Raw) -> None:
+        expected = f"[{','.join(names)}]"
+        super().__init__(expected)
+        self.data = {"expected": expected, "got": params}
+
+
+def name_params(method: str, params: Raw) -> Raw:
+    """Positional parameters with their names put to them."""
+    members = decode_members(params)
+    if method == "call":
+        return _encode(_name_call(members, params))
+    names = POSITIONS.get(method)
+    if names is None:
+        raise WrongType("params")
+    if len(members) != len(names):
+        raise WrongCount(names, params)
+    return _encode(dict(zip(names, members, strict=True)))
+
+
+def _name_call(members: list[Raw], params: Raw) -> dict[str, Raw]:
+    """The documents say ``[path, args]``, the code of the day took ``[path, arg1, ...]``: both are understood."""
+    if not members:
+        raise WrongCount(("path", "args"), params)
+    path, *args = members
+    if len(args) == 1 and bytes(args[0])[:1] in b"[{":
+        return {"path": path, "args": args[0]}
+    return {"path": path, "args": _encode(args)} if args else {"path": path, "args": Raw(b"[]")}
+
+
+def _encode(what: object) -> Raw:
+    return Raw(encode(what))
+
+
+class Element:
+    """An ``element`` of 2012: a state with its value, or a method; either with a schema."""
+
+    __slots__ = ("schema", "value")
+
+    def __init__(self, raw: Raw) -> None:
+        if bytes(raw)[:1] != b"{":
+            raise WrongType("element")
+        fields = decode_fields(raw)
+        kind = fields.get("type")
+        if kind is None:
+            raise MissingParam("element.type")
+        if kind == Raw(b'"state"'):
+            self.value = fields.get("value", NULL)
+        elif kind == Raw(b'"method"'):
+            self.value = ABSENT
+        else:
+            raise WrongType("element.type")
+        self.schema = fields.get("schema")
+
+
+class Post:
+    """A ``notify``/``post``: which fields of a state's element changed."""
+
+    __slots__ = ("data", "path", "schema", "value")
+
+    def __init__(self, params: Raw) -> None:
+        fields = decode_fields(params)
+        self.path = _text(fields, "path")
+        if "notification" in fields:
+            fields = self._read_notification(fields["notification"])
+        if fields.get("event", Raw(b'"change"')) != Raw(b'"change"'):
+            raise Invalid("event", "post tells a change; add and remove are told by the daemon")
+        if "data" not in fields:
+            raise MissingParam("data")
+        self.data = fields["data"]
+        if bytes(self.data)[:1] != b"{":
+            raise WrongType("data")
+        changed = decode_fields(self.data)
+        self.value = changed.get("value", ABSENT)
+        self.schema = changed.get("schema")
+
+    @staticmethod
+    def _read_notification(raw: Raw) -> dict[str, Raw]:
+        if bytes(raw)[:1] != b"{":
+            raise WrongType("notification")
+        fields = decode_fields(raw)
+        return fields if fields.keys() & {"event", "data"} else {"data": raw}
+
+
+def _text(fields: dict[str, Raw], name: str) -> str:
+    raw = fields.get(name)
+    if raw is None:
+        raise MissingParam(name)
+    return read_text(raw, name)
+
+
+def read_text(raw: Raw, name: str) -> str:
+    """A parameter that must be a string."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except msgspec.ValidationError:
+        raise WrongType(name) from None
+
+
+def is_legacy_add(params: Params) -> bool:
+    """Whether an add describes its leaf as 2012 did."""
+    return bytes(params.element)[:1] == b"{"
