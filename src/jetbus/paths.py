@@ -7,19 +7,27 @@ DAEMON_PREFIX = "$jet/"
 """Where the daemon's own states live; no peer may add there, and only rules that start with ``$`` see them."""
 
 
+def parent_of(path: str) -> str:
+    """The node a leaf or node at ``path`` hangs below, empty at the root; empty segments name no node.
+
+    >>> parent_of("plant/pump/speed")
+    'plant/pump'
+    >>> parent_of("a//b/")
+    'a'
+    """
+    if path.endswith(SEPARATOR):
+        path = path.rstrip(SEPARATOR)
+    cut = path.rfind(SEPARATOR)
+    return path[:cut].rstrip(SEPARATOR) if cut > 0 else ""
+
+
 def nodes_of(path: str) -> list[str]:
-    """The nodes a leaf at ``path`` hangs below, root first; empty segments name no node.
+    """All nodes a leaf at ``path`` hangs below, root first.
 
     >>> nodes_of("plant/pump/speed")
     ['plant', 'plant/pump']
-    >>> nodes_of("a//b/")
-    ['a']
     """
     nodes = []
-    end = len(path.rstrip(SEPARATOR))
-    cut = path.find(SEPARATOR, 1, end)
-    while cut > 0:
-        if path[cut - 1] != SEPARATOR:
-            nodes.append(path[:cut])
-        cut = path.find(SEPARATOR, cut + 1, end)
-    return nodes
+    while path := parent_of(path):
+        nodes.append(path)
+    return nodes[::-1]

@@ -1,9 +1,10 @@
 """Fetch rules: which states and methods a fetch is about, in which order, and how one is read from a request.
 
 Every dialect's spelling ends in one ``Rule``: classic ``path``/``value``/``valueField``/``sort``, node-jet 3's
-``{"operator", "value"}`` members and the 2012 ``matcher`` with Lua patterns. A rule is immutable and comparable, so that
-equal fetches can share their work. Operands come from the network: they are checked once, here, and field paths are
-parsed, never evaluated. Adding an operator is one row in ``PATH_TESTS`` or ``VALUE_TESTS`` and one small function.
+``{"operator", "value"}`` members and the 2012 ``matcher`` with Lua patterns. A rule is immutable and comparable, so
+that equal fetches can share their work. Operands come from the network: they are checked once, here, and field paths
+are parsed, never evaluated. Adding an operator is one row in ``PATH_TESTS`` or ``VALUE_TESTS`` and one small
+function.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ABSENT: Any = object()
 """The value of a field that is not there."""
 
 
-# -- tests on the path ---------------------------------------------------------------------------------------------
+# -- tests on the path
 
 
 class PathOperator(NamedTuple):
@@ -56,7 +57,7 @@ PATH_TESTS: dict[str, PathOperator] = {
 }
 
 
-# -- tests on the value --------------------------------------------------------------------------------------------
+# -- tests on the value
 
 
 def _is_number(value: Any) -> bool:
@@ -164,7 +165,7 @@ def decode_value(raw: bytes) -> Any:
         return json.loads(raw)
 
 
-# -- the rule ------------------------------------------------------------------------------------------------------
+# -- the rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class Rule:
         if none_of:
             tests.append(lambda path: not any(test(path) for test in none_of))
         if not tests:
-            return lambda path: True
+            return lambda _path: True
         together = tests[0] if len(tests) == 1 else (lambda path: all(test(path) for test in tests))
         return (lambda path: together(path.lower())) if self.case_insensitive else together
 
@@ -261,7 +262,7 @@ class Rule:
 EVERYTHING = Rule()
 
 
-# -- reading a rule from a request ---------------------------------------------------------------------------------
+# -- reading a rule from a request
 
 
 def read_rule(params: dict[str, Any]) -> Rule:

@@ -1,14 +1,14 @@
 """Who is told of an event, and how the telling is shared.
 
-Peers of one library use the same fetch ids with the same rules, so their notifications are the same bytes. Fetches that
-are told exactly the same form one *audience*: an event is put into bytes once for all of them. While nothing else is sent to
-a member, the audience's events of one turn gather in one *chunk* that every member's outbox refers to, so a hundred
-dashboards cost a hundred writes a turn and not a hundred appends an event.
+Peers of one library use the same fetch ids with the same rules, so their notifications are the same bytes. Fetches
+that are told exactly the same form one *audience*: an event is put into bytes once for all of them. While nothing
+else is sent to a member, the audience's events of one turn gather in one *chunk* that every member's outbox refers
+to, so a hundred dashboards cost a hundred writes a turn and not a hundred appends an event.
 
-The order a member sees must be the order it would have seen alone. Hence the invariant: an open chunk is the last thing
-in the outbox of every member. Whatever else goes into one of these outboxes closes the chunk first (``Outbox`` does that by
-setting ``open_pieces`` to None), and a member that reads too slowly gets its events one by one, so that they can be
-conflated.
+The order a member sees must be the order it would have seen alone. Hence the invariant: an open chunk is the last
+thing in the outbox of every member. Whatever else goes into one of these outboxes closes the chunk first (``Outbox``
+does that by setting ``open_pieces`` to None), and a member that reads too slowly gets its events one by one, so that
+they can be conflated.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ class Outbox(Protocol):
 
     def put_chunk(self, audience: Audience, chunk: Chunk) -> None:
         """Send what is in the chunk, and what will be until the audience closes it."""
+
+    def lend(self, audience: Audience, /) -> list[bytes]:
+        """The outbox itself as the pieces of an audience of one; a chunk would only be in the way."""
 
     def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
         """Send one event to a slow peer; a newer change of the same path may take its place."""
@@ -141,10 +144,15 @@ class Audience:
         pieces = self.open_pieces
         if pieces is None:
             pieces = self._open(kind, path, tail)
-        pieces.append(self.head_for(len(tail)))
+        size = len(tail)
+        pieces.append(self._heads.get(size) or self.head_for(size))
         pieces.append(tail)
 
     def _open(self, kind: str, path: str, tail: bytes) -> list[bytes]:
+        if len(self.members) == 1 and not self._slow:
+            for outbox in self.members:
+                self.open_pieces = outbox.lend(self)
+            return self.open_pieces  # type: ignore[return-value]
         chunk = Chunk()
         for outbox in self.members:
             outbox.put_chunk(self, chunk)

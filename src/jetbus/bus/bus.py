@@ -1,7 +1,8 @@
-"""The bus itself: takes in what peers send, one message after the other, and lets tree, fetches and routes do their part.
+"""The bus itself: takes in what peers send, one message after the other, and lets tree, fetches and routes do their
+part.
 
-One message's way: bytes, a decoded message, a service, the element, its audiences, their outboxes. Forward only.
-The busy services (add, remove, change, set, call) and responses are here, the others in ``services``. The bus owns no
+One message's way: bytes, a decoded message, a service, the element, its audiences, their outboxes. Forward only. The
+busy services (add, remove, change, set, call) and responses are here, the others in ``services``. The bus owns no
 clock and no socket: ``receive`` is told the time, and a ``Worker`` runs what would block.
 """
 
@@ -9,14 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from jetbus.bus import services
-from jetbus.bus.access import Access, Auth, read_access
+from jetbus.bus.access import Auth, read_access
 from jetbus.bus.audience import Outbox
 from jetbus.bus.fetches import Fetches
 from jetbus.bus.limits import Limits
@@ -45,7 +46,7 @@ from jetbus.paths import DAEMON_PREFIX
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY, LEGACY_POSITIONAL, TRUE, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
-from jetbus.wire.jsonrpc import NULL, Envelope, Message, Params, decode_message
+from jetbus.wire.jsonrpc import NULL, Envelope, Message, Params, decode_message, is_compact, read_id
 
 log = logging.getLogger("jetbus.bus")
 
@@ -60,7 +61,7 @@ class Worker(Protocol):
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` aside, then ``done`` with what it returned or the ``JetError`` it raised."""
 
-    def later(self, delay_s: float, then: Callable[[], None]) -> None:
+    def later(self, delay_s: float, then: Callable[[], None], /) -> None:
         """Run ``then`` after a while."""
 
 
@@ -84,7 +85,7 @@ class AtOnce:
             outcome = error
         done(outcome)
 
-    def later(self, delay_s: float, then: Callable[[], None]) -> None:
+    def later(self, _delay_s: float, then: Callable[[], None]) -> None:
         then()
 
 
@@ -96,6 +97,9 @@ class _Nowhere:
     def put(self, frame: bytes) -> None: ...
 
     def put_chunk(self, audience: Any, chunk: Any) -> None: ...
+
+    def lend(self, _audience: Any) -> list[bytes]:
+        return []
 
     def put_event(self, audience: Any, path: str, kind: str, frame: bytes) -> None: ...
 
@@ -139,8 +143,8 @@ class Bus:
             "add": self._add,
             "remove": self._remove,
             "change": self._change,
-            "set": self._set,
-            "call": self._call,
+            "set": self._route,
+            "call": self._route,
         }
 
     # -- peers come and go
@@ -169,15 +173,15 @@ class Bus:
 
     # -- messages
 
-    def receive(self, session: Session, messages: Iterable[bytes], now: float) -> None:
+    def receive(self, session: Session, messages: Sequence[bytes], now: float) -> None:
         """Messages from a peer, in the order they came."""
         self._now = now
-        elements, short_bytes = self.tree.elements, self._short_bytes
+        self.received += len(messages)
+        elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
         for text in messages:
             if session.held:
                 session.waiting.append(text)
                 continue
-            self.received += 1
             try:
                 if len(text) > short_bytes or not text.isascii():
                     jsonrpc.check_text(text, self.limits.depth_max)
@@ -185,41 +189,34 @@ class Bus:
             except (JetError, *jsonrpc.UNREADABLE) as problem:
                 self._receive_unusual(session, text, problem)
                 continue
-            if message.method == "change" and not message.id and (params := message.params) is not None:
+            method, params = message.method, message.params
+            compact = is_compact(text, message)
+            if compact and method == "change" and not message.id and params is not None:
                 # By far the most frequent message, so it takes a short cut when all is as it should be.
                 element = elements.get(params.path)  # type: ignore[arg-type]
-                if (
-                    element is not None
-                    and element.owner is session
-                    and element.value is not None
-                    and params.value
-                    and jsonrpc.is_compact(text, message)
-                ):
+                if element is not None and element.owner is session and element.value is not None and params.value:
                     element.value = bytes(params.value)
                     if element.audiences:
                         self._tell_change(element)
                     continue
-            self._receive_message(session, message, text)
-
-    def _receive_message(self, session: Session, message: Message, text: bytes) -> None:
-        request_id = b""
-        try:
-            request_id = jsonrpc.read_id(message.id)
-            if not jsonrpc.is_compact(text, message) and jsonrpc.has_doubled_key(text):
-                raise InvalidRequest(Raw(text), "a key is given twice")
-            if message.method is None:
-                self._on_response(session, message, request_id, text)
-                return
-            service = self._busy.get(message.method)
-            if service is None:
-                self._receive_rare(session, message.method, jsonrpc.decode_envelope(text), request_id, text)
-                return
-            answer = service(session, message, request_id, text)
-        except JetError as error:
-            self._refuse(session, request_id, message.method, text, error)
-            return
-        if answer is not None and request_id:
-            session.send(jsonrpc.result(request_id, answer))
+            request_id = b""
+            try:
+                if message.id:
+                    request_id = read_id(message.id)
+                if not compact and jsonrpc.has_doubled_key(text):
+                    raise InvalidRequest(Raw(text), "a key is given twice")
+                if method is None:
+                    self._on_response(session, message, request_id, text)
+                    continue
+                if method in busy:
+                    answer = busy[method](session, message, request_id, text)
+                else:
+                    answer = self._serve_rare(session, method, jsonrpc.decode_envelope(text), request_id)
+            except JetError as error:
+                self._refuse(session, request_id, method, text, error)
+                continue
+            if answer is not None and request_id:
+                session.send(jsonrpc.result(request_id, answer))
 
     def _receive_unusual(self, session: Session, text: bytes, problem: Exception) -> None:
         """A text that is no plain message: a batch, a form of 2012, parameters of the wrong type, or no JSON at all."""
@@ -239,11 +236,12 @@ class Bus:
                 session.dialect = LEGACY_POSITIONAL
                 envelope.params = legacy.name_params(method, envelope.params)
             service = self._busy.get(method)
-            if service is None:
-                self._receive_rare(session, method, envelope, request_id, text)
-                return
-            params = jsonrpc.read_params(envelope.params)
-            answer = service(session, Message(params=params, jsonrpc=envelope.jsonrpc), request_id, text)
+            if service is not None:
+                params = jsonrpc.read_params(envelope.params)
+                message = Message(method=method, params=params, jsonrpc=envelope.jsonrpc)
+                answer = service(session, message, request_id, text)
+            else:
+                answer = self._serve_rare(session, method, envelope, request_id)
         except JetError as error:
             self._refuse(session, request_id, method, text, error)
             return
@@ -262,14 +260,11 @@ class Bus:
             else:
                 self.receive(session, (member,), self._now)
 
-    def _receive_rare(self, session: Session, method: str, envelope: Envelope, request_id: bytes, text: bytes) -> None:
+    def _serve_rare(self, session: Session, method: str, envelope: Envelope, request_id: bytes) -> bytes | None:
         service = services.RARE.get(method)
         if service is None:
             raise UnknownService(method)
-        request = services.Request(request_id, envelope.params, envelope.jsonrpc == _JSONRPC_2, method, text)
-        answer = service(self, session, request)
-        if answer is not None and request_id:
-            session.send(jsonrpc.result(request_id, answer))
+        return service(self, session, services.Request(request_id, envelope.params, envelope.jsonrpc == _JSONRPC_2))
 
     # -- services that would block: the session's next messages wait for the answer
 
@@ -325,29 +320,16 @@ class Bus:
     def _add(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
         params = _params(message)
         path = _path(params)
-        value, schema = params.value, None
-        if params.element:
-            if session.dialect is CLASSIC:
-                session.dialect = LEGACY
-            described = legacy.Element(params.element)
-            value, schema = described.value, described.schema
         if len(path) > self.limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
         if len(self.tree.elements) >= self.limits.elements_max:
             raise self.limit_reached("elements_max", "too many states and methods")
         if path.startswith(DAEMON_PREFIX):
             raise Occupied(path)
-        if params.fetchOnly and params.fetchOnly not in (TRUE, _FALSE):
-            raise WrongType("fetchOnly")
-        element = Element(
-            path,
-            bytes(value) if value else None,
-            session,
-            fetch_only=params.fetchOnly == TRUE,
-            access=_access(params),
-            timeout_s=_timeout(params),
-            schema=None if schema is None else bytes(schema),
-        )
+        value = params.value
+        element = Element(path, jsonrpc.encode(path), bytes(value) if value else None, session)
+        if params.element or params.fetchOnly or params.access or params.timeout:
+            _add_details(element, params)
         self._put_in(element)
         return session.dialect.done
 
@@ -423,7 +405,7 @@ class Bus:
         """Add or change one of the daemon's own states; an equal value is not told again."""
         element = self.tree.elements.get(path)
         if element is None:
-            self._put_in(Element(path, value, self._own, fetch_only=True))
+            self._put_in(Element(path, jsonrpc.encode(path), value, self._own, fetch_only=True))
         elif element.value != value:
             self.publish(element, value)
 
@@ -435,59 +417,43 @@ class Bus:
 
     # -- routing
 
-    def _set(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
-        params = _params(message)
-        element = self._reachable(session, _path(params))
-        if element.value is None:
-            raise NotState(element.path)
-        if not element.open_to(session.auth):
-            raise NotAllowed(element.path)
-        if element.fetch_only:
-            raise ReadOnly(element.path)
-        if not params.value:
+    def _route(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
+        """A set or call on its way to the owner."""
+        params, is_set = message.params, message.method == "set"
+        if params is None:
+            raise MissingParam("params")
+        element = self.tree.elements.get(params.path)  # type: ignore[arg-type]
+        if element is None or element.access is not None or element.fetch_only or (element.value is None) is is_set:
+            element = self._check_open(session, _path(params), is_set)
+        if is_set and not params.value:
             raise MissingParam("value")
-        self._route("set", session, element, message, params, request_id, text)
-
-    def _call(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
-        params = _params(message)
-        element = self._reachable(session, _path(params))
-        if element.value is not None:
-            raise NotMethod(element.path)
-        if not element.open_to(session.auth):
-            raise NotAllowed(element.path)
-        self._route("call", session, element, message, params, request_id, text)
-
-    def _reachable(self, session: Session, path: str) -> Element:
-        """The element, unless it is hidden from the session and not even open to it."""
-        element = self.tree.elements.get(path)
-        if element is None or not (element.shown_to(session.auth) or element.open_to(session.auth)):
-            raise NotFound(path)
-        return element
-
-    def _route(
-        self,
-        kind: str,
-        session: Session,
-        element: Element,
-        message: Message,
-        params: Params,
-        request_id: bytes,
-        text: bytes,
-    ) -> None:
+        timeout_s = element.timeout_s if not params.timeout else _timeout(params)
         owner = element.owner
-        timeout_s = _timeout(params)
-        tail = owner.dialect.route(kind, element, params)
+        tail = owner.dialect.route("set" if is_set else "call", element, params)
         if not request_id:
             owner.send(b"{" + tail)
             return
         if len(owner.routes) >= self.limits.routes_max:
             raise self.limit_reached("routes_max", "too many requests wait for this owner")
-        if timeout_s is None:
-            timeout_s = self.timeout_s if element.timeout_s is None else element.timeout_s
-        by_jsonrpc = message.jsonrpc == _JSONRPC_2
-        route = Route(session, request_id, owner, text, is_set=kind == "set", by_jsonrpc=by_jsonrpc)
-        route_id = self.routes.open(route, self._now + timeout_s)
+        route = Route(session, request_id, owner, text, is_set, message.jsonrpc == _JSONRPC_2)
+        route_id = self.routes.open(route, self._now + (self.timeout_s if timeout_s is None else timeout_s))
         owner.send(b'{"id":' + route_id + b"," + tail)
+
+    def _check_open(self, session: Session, path: str, is_set: bool) -> Element:
+        """The element, if the session may set or call it. What it may not even see is not there."""
+        element = self.tree.elements.get(path)
+        auth = session.auth
+        if element is None or not (element.shown_to(auth) or element.open_to(auth)):
+            raise NotFound(path)
+        if is_set and element.value is None:
+            raise NotState(path)
+        if not is_set and element.value is not None:
+            raise NotMethod(path)
+        if not element.open_to(auth):
+            raise NotAllowed(path)
+        if element.fetch_only:
+            raise ReadOnly(path)
+        return element
 
     def _on_response(self, session: Session, message: Message, response_id: bytes, text: bytes) -> None:
         if not message.result and not message.error:
@@ -497,12 +463,12 @@ class Bus:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
             return
         if message.error:
-            route.requester.send(jsonrpc.failure(route.request_id, bytes(message.error)))
-            return
-        answer = bytes(message.result)
-        if route.by_jsonrpc and route.is_set and answer == b"true":
-            answer = b"{}"  # C++ peers look for a warning inside the result of a set
-        route.requester.send(jsonrpc.result(route.request_id, answer))
+            answer = b',"error":' + bytes(message.error)
+        elif route.by_jsonrpc and route.is_set and message.result == TRUE:
+            answer = b',"result":{}'  # C++ peers look for a warning inside the result of a set
+        else:
+            answer = b',"result":' + bytes(message.result)
+        route.requester.send(b'{"id":' + route.request_id + answer + b"}")
 
     def expire(self, now: float) -> None:
         """Answer the requests whose owner did not answer in time."""
@@ -529,8 +495,19 @@ def _path(params: Params) -> str:
     return params.path
 
 
-def _access(params: Params) -> Access | None:
-    return read_access(msgspec.json.decode(params.access)) if params.access else None
+def _add_details(element: Element, params: Params) -> None:
+    """What few elements have."""
+    if params.element:
+        if element.owner.dialect is CLASSIC:
+            element.owner.dialect = LEGACY
+        described = legacy.Element(params.element)
+        element.value = bytes(described.value) if described.value else None
+        element.schema = None if described.schema is None else bytes(described.schema)
+    if params.fetchOnly and params.fetchOnly not in (TRUE, _FALSE):
+        raise WrongType("fetchOnly")
+    element.fetch_only = params.fetchOnly == TRUE
+    element.access = read_access(msgspec.json.decode(params.access)) if params.access else None
+    element.timeout_s = _timeout(params)
 
 
 def _timeout(params: Params) -> float | None:

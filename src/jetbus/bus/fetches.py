@@ -1,7 +1,8 @@
 """All fetches of the bus: finding those a new path concerns without testing every rule, and telling them.
 
-Audiences are found by path in a dict where their rule names exact paths, by prefix in a dict per prefix length in use,
-and only the rest is tested one by one. An element keeps the audiences that are told of it, so that a change looks for nobody.
+Audiences are found by path in a dict where their rule names exact paths, by prefix in a dict per prefix length in
+use, and only the rest is tested one by one. An element keeps the audiences that are told of it, so that a change
+looks for nobody.
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ class Fetches:
         """Tell of a new leaf and, before it, of the nodes that came into being with it."""
         if self._node_watchers:
             self._tell_nodes("add", element, nodes_of(element.path), 1)
+        if not self._audiences:
+            return
         element.audiences = tuple(self._find(element))
         for audience in element.audiences:
             audience.on_add(element)
@@ -174,23 +177,19 @@ class Fetches:
                 turned.append(node)
         return turned
 
-    def _find(self, element: Element) -> Iterator[Audience]:
+    def _find(self, element: Element) -> list[Audience]:
         path = element.path
-        daemons = _is_daemons(path)
-        for place in self._places_of(path):
-            for audience in place:
-                rule = audience.rule
-                if rule.matches_path(path) and audience.wants(element) and (rule.sees_daemon or not daemons):
-                    yield audience
-
-    def _places_of(self, path: str) -> Iterator[list[Audience]]:
-        if self._exact:
-            yield self._exact.get(path, [])
+        found = [*self._exact.get(path, ()), *self._others]
         for length, by_prefix in self._prefixes.items():
-            place = by_prefix.get(path[:length])
-            if place is not None:
-                yield place
-        yield self._others
+            found += by_prefix.get(path[:length], ())
+        daemons = _is_daemons(path)
+        return [
+            audience
+            for audience in found
+            if audience.rule.matches_path(path)
+            and audience.wants(element)
+            and (audience.rule.sees_daemon or not daemons)
+        ]
 
 
 def _is_daemons(path: str) -> bool:

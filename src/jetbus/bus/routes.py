@@ -10,30 +10,27 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from jetbus.bus.session import Session
 
 TICKS_PER_S = 100
 
 
-class Route:
+class Route(Struct, eq=False):
     """One request that an owner has yet to answer."""
 
-    __slots__ = ("bucket", "by_jsonrpc", "id", "is_set", "message", "owner", "request_id", "requester")
-
-    def __init__(
-        self, requester: Session, request_id: bytes, owner: Session, message: bytes, *, is_set: bool, by_jsonrpc: bool
-    ) -> None:
-        self.requester = requester
-        self.request_id = request_id
-        self.owner = owner
-        self.message = message
-        """The request as it came, for the error when its time is up."""
-        self.is_set = is_set
-        self.by_jsonrpc = by_jsonrpc
-        """Whether the request said ``jsonrpc``, as only C++ peers do; they expect other answers."""
-        self.id = b""
-        self.bucket: dict[bytes, Route] = {}
+    requester: Session
+    request_id: bytes
+    owner: Session
+    message: bytes
+    """The request as it came, for the error when its time is up."""
+    is_set: bool
+    by_jsonrpc: bool
+    """Whether the request said ``jsonrpc``, as only C++ peers do; they expect other answers."""
+    id: bytes = b""
+    bucket: dict[bytes, Route] = {}
 
 
 class Routes:
@@ -43,14 +40,14 @@ class Routes:
         self._count = 0
         self._buckets: dict[int, dict[bytes, Route]] = {}
         self._ticks: list[int] = []
-        self.wake: Callable[[float], None] = lambda deadline: None
+        self.wake: Callable[[float], None] = lambda _deadline: None
         """Called with the earliest deadline whenever an earlier one appears."""
 
     def open(self, route: Route, deadline: float) -> bytes:
         """Open a route until ``deadline``; gives its id as JSON."""
         self._count += 1
         owner = route.owner
-        route.id = b'"%b%d"' % (owner.dialect.route_prefix, self._count)
+        route.id = owner.dialect.route_id % self._count
         tick = int(deadline * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -62,7 +59,8 @@ class Routes:
         route.bucket = bucket
         return route.id
 
-    def close(self, owner: Session, route_id: bytes) -> Route | None:
+    @staticmethod
+    def close(owner: Session, route_id: bytes) -> Route | None:
         """The route of that id towards this owner, now closed; None when there is none (any more)."""
         route = owner.routes.pop(route_id, None)
         if route is not None:

@@ -1,7 +1,7 @@
 """The services that are not busy: fetch, unfetch, get, info, config, authenticate and their kin, as one table.
 
-A service takes the bus, the session and the request, and gives the result as JSON, or None when it has answered itself
-or will do so later. What it refuses it raises. Adding a service is one function and one row.
+A service takes the bus, the session and the request, and gives the result as JSON, or None when it has answered
+itself or will do so later. What it refuses it raises. Adding a service is one function and one row.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ class Request(NamedTuple):
     params: Raw
     by_jsonrpc: bool
     """Whether it said ``jsonrpc``, as only C++ peers do."""
-    method: str
-    text: bytes
 
     def named(self) -> dict[str, Any]:
         """The parameters as Python values."""
@@ -65,7 +63,7 @@ def _required(params: dict[str, Any], name: str, kind: type = str) -> Any:
     return params[name]
 
 
-# -- fetch, unfetch, get ------------------------------------------------------------------------------------------------
+# -- fetch, unfetch, get
 
 
 def _fetch(bus: Bus, session: Session, request: Request) -> None:
@@ -153,7 +151,7 @@ def _shown(element: Element, fetch_only: bool) -> bytes:
     return b'{"path":%b,"event":"add"%b%b}' % (element.path_json, value, only)
 
 
-# -- info, config, echo, post --------------------------------------------------------------------------------------------
+# -- info, config, echo, post
 
 _INFO = msgspec.json.encode(
     {
@@ -208,7 +206,7 @@ def _post(bus: Bus, session: Session, request: Request) -> bytes:
     return session.dialect.done
 
 
-# -- users ----------------------------------------------------------------------------------------------------------------
+# -- users
 
 
 def _authenticate(bus: Bus, session: Session, request: Request) -> None:

@@ -24,25 +24,27 @@ class Session:
         "dialect",
         "elements",
         "fetches",
+        "framing",
         "fresh",
         "gone",
+        "header",
         "held",
         "logins_failed",
         "name",
         "number",
         "outbox",
+        "put",
         "released",
         "routes",
         "waiting",
-        "wrap",
-        "framing",
     )
 
     def __init__(self, number: int, outbox: Outbox, framing: Framing = STREAM) -> None:
         self.number = number
         self.outbox = outbox
+        self.put = outbox.put
         self.framing = framing
-        self.wrap = framing.wrap
+        self.header = framing.header
         self.dialect: Dialect = CLASSIC
         self.name = ""
         self.auth: Auth | None = None
@@ -64,7 +66,7 @@ class Session:
 
     def send(self, message: bytes) -> None:
         """One message to this peer."""
-        self.outbox.put(self.wrap(message))
+        self.put(self.header(len(message)) + message)
 
     @property
     def label(self) -> str:

@@ -1,7 +1,9 @@
-"""Sorted fetches: the window of positions ``first`` to ``last`` over all matches, kept sorted, and what changed in it.
+"""Sorted fetches: the window of positions ``first`` to ``last`` over all matches, kept sorted, and what changed in
+it.
 
-A sorted fetch is told ``{"changes": [...], "n": count}``: the entries of the window that have another occupant or value,
-by absolute position, and how many entries the window has now. Ties keep the order in which the elements were added.
+A sorted fetch is told ``{"changes": [...], "n": count}``: the entries of the window that have another occupant or
+value, by absolute position, and how many entries the window has now. Ties keep the order in which the elements were
+added.
 """
 
 from __future__ import annotations

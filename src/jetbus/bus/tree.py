@@ -1,7 +1,7 @@
 """The tree of states and methods.
 
-A leaf is a state or a method; the nodes above it are only counted. In a strict tree a position holds a leaf or a node,
-never both. The tree knows nothing of peers beyond who owns a leaf, and tells nobody.
+A leaf is a state or a method; the nodes above it are only counted. In a strict tree a position holds a leaf or a
+node, never both. The tree knows nothing of peers beyond who owns a leaf, and tells nobody.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec import Struct
 
 from jetbus.bus.access import Access, Auth
 from jetbus.errors import Occupied
-from jetbus.paths import DAEMON_PREFIX, nodes_of
+from jetbus.paths import DAEMON_PREFIX, parent_of
 from jetbus.rules import Rule
 
 if TYPE_CHECKING:
@@ -22,45 +22,21 @@ if TYPE_CHECKING:
     from jetbus.bus.session import Session
 
 
-class Element:
+class Element(Struct, eq=False):
     """A state or a method hung into the tree. ``value`` is raw JSON, None for a method."""
 
-    __slots__ = (
-        "access",
-        "audiences",
-        "fetch_only",
-        "number",
-        "owner",
-        "path",
-        "path_json",
-        "schema",
-        "timeout_s",
-        "value",
-    )
-
-    def __init__(
-        self,
-        path: str,
-        value: bytes | None,
-        owner: Session,
-        *,
-        fetch_only: bool = False,
-        access: Access | None = None,
-        timeout_s: float | None = None,
-        schema: bytes | None = None,
-    ) -> None:
-        self.path = path
-        self.path_json: bytes = msgspec.json.encode(path)
-        self.value = value
-        self.owner = owner
-        self.fetch_only = fetch_only
-        self.access = access
-        self.timeout_s = timeout_s
-        self.schema = schema
-        self.number = 0
-        """Its place in the order of creation."""
-        self.audiences: tuple[Audience, ...] = ()
-        """Who is told of this element: the fetches whose path rule matches and who may see it."""
+    path: str
+    path_json: bytes
+    value: bytes | None
+    owner: Session
+    fetch_only: bool = False
+    access: Access | None = None
+    timeout_s: float | None = None
+    schema: bytes | None = None
+    number: int = 0
+    """Its place in the order of creation."""
+    audiences: tuple[Audience, ...] = ()
+    """Who is told of this element: the fetches whose path rule matches and who may see it."""
 
     def shown_to(self, auth: Auth | None) -> bool:
         """Whether a peer with these groups may know of it."""
@@ -78,7 +54,7 @@ class Element:
 
 
 class Tree:
-    """All leaves by path, in order of creation, and how many leaves are below each node."""
+    """All leaves by path, in order of creation, and how many leaves and nodes hang directly below each node."""
 
     def __init__(self, *, strict: bool = True) -> None:
         self.strict = strict
@@ -93,18 +69,33 @@ class Tree:
     def add(self, element: Element) -> None:
         """Hang a leaf in."""
         path, elements, counts = element.path, self.elements, self.nodes
-        nodes = nodes_of(path)
-        if path in elements or (self.strict and (path in counts or any(node in elements for node in nodes))):
+        if path in elements or (self.strict and path in counts):
             raise Occupied(path)
+        parent = parent_of(path)
+        if parent in counts:
+            counts[parent] += 1
+        elif parent:
+            self._grow(path, parent)
         self._created += 1
         element.number = self._created
         elements[path] = element
-        if path in self._stale:
+        if self._stale and path in self._stale:
             self._stale.discard(path)
         else:
             self._unsorted.append(path)
-        for node in nodes:
-            counts[node] = counts.get(node, 0) + 1
+
+    def _grow(self, path: str, parent: str) -> None:
+        """Make the nodes above a path, from the lowest one upwards to one that is there already."""
+        born = []
+        while parent and parent not in self.nodes:
+            if self.strict and parent in self.elements:
+                raise Occupied(path)
+            born.append(parent)
+            parent = parent_of(parent)
+        for node in born:
+            self.nodes[node] = 1
+        if parent:
+            self.nodes[parent] += 1
 
     def remove(self, element: Element) -> None:
         """Take a leaf out."""
@@ -112,12 +103,13 @@ class Tree:
         self._stale.add(element.path)
         if len(self._stale) > 1000 and len(self._stale) > len(self.elements):
             self._sorted, self._unsorted, self._stale = [], list(self.elements), set()
-        for node in nodes_of(element.path):
-            count = self.nodes[node] - 1
-            if count:
-                self.nodes[node] = count
-            else:
-                del self.nodes[node]
+        node = parent_of(element.path)
+        while node:
+            self.nodes[node] -= 1
+            if self.nodes[node]:
+                break
+            del self.nodes[node]
+            node = parent_of(node)
 
     def matching(self, rule: Rule) -> list[Element]:
         """The leaves whose path the rule matches, in order of creation."""

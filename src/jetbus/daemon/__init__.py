@@ -1,1 +1,2 @@
-"""The shell round the brain: listeners, connections, outboxes, users, configuration and what the daemon tells of itself."""
+"""The shell round the brain: listeners, connections, outboxes, users, configuration and what the daemon tells of
+itself."""

@@ -1,7 +1,7 @@
 """What the daemon tells about itself: states under ``$jet/`` and the pages /health and /metrics.
 
-All of them show the same numbers, read when they are asked for; while somebody fetches them the states are kept up to date
-once a second.
+All of them show the same numbers, read when they are asked for; while somebody fetches them the states are kept up to
+date once a second.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
 from jetbus.daemon.connection import Connection, StreamConnection, WebSocketConnection
 from jetbus.daemon.outbox import Flow
 from jetbus.daemon.users import Users
-from jetbus.errors import JetError
+from jetbus.errors import Internal, JetError
 
 log = logging.getLogger("jetbus.daemon")
 
@@ -32,7 +32,7 @@ STOP_S = 2.0
 
 
 class Aside:
-    """Runs for the bus what would block it, in a few threads (so that password checks cannot take all of the machine)."""
+    """Runs for the bus what would block it, in few threads, so that logins cannot take the machine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -40,13 +40,14 @@ class Aside:
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         def in_thread() -> None:
+            outcome: Any
             try:
                 outcome = work()
             except JetError as error:
                 outcome = error
             except Exception:
                 log.exception("a service failed")
-                outcome = JetError("the daemon could not do it; its log says why")
+                outcome = Internal("the daemon could not do it; its log says why")
             self._loop.call_soon_threadsafe(done, outcome)
 
         self._threads.submit(in_thread)
@@ -244,7 +245,7 @@ async def _every(interval_s: Callable[[], float], do: Callable[[], None]) -> Non
             do()
 
 
-# -- sockets ------------------------------------------------------------------------------------------------------------
+# -- sockets
 
 _LOOPBACK = (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
 _ANYWHERE = (("::", socket.AF_INET6), ("0.0.0.0", socket.AF_INET))  # noqa: S104 - asked for by name with *

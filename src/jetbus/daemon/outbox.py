@@ -1,9 +1,9 @@
 """The way out to one peer: what it is to be told is gathered, joined and written once per turn of the event loop.
 
-A peer that reads more slowly than it is told becomes *slow*: its events then queue up one by one. Above the soft limit a
-change takes the place of an older change of the same fetch and path that is still queued, so that the newest value always
-arrives; add, remove, responses and fetches with ``every`` are never dropped. At the hard limit the peer is given up.
-One slow peer never delays another.
+A peer that reads more slowly than it is told becomes *slow*: its events then queue up one by one. Above the soft
+limit a change takes the place of an older change of the same fetch and path that is still queued, so that the newest
+value always arrives; add, remove, responses and fetches with ``every`` are never dropped. At the hard limit the peer
+is given up. One slow peer never delays another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from jetbus.bus.audience import Audience, Chunk
 
@@ -64,6 +65,7 @@ class SocketOutbox:
         "_parts",
         "_queue",
         "_queued_bytes",
+        "_shares",
         "_transport",
         "audiences",
         "label",
@@ -73,7 +75,10 @@ class SocketOutbox:
     def __init__(self, transport: asyncio.Transport, flow: Flow) -> None:
         self._transport = transport
         self._flow = flow
-        self._parts: list[bytes | Chunk] = []
+        self._parts: list[Any] = []
+        """Bytes, and chunks that are shared with other outboxes."""
+        self._shares = False
+        """Whether there are chunks among the parts."""
         self._gathered_bytes = 0
         self._last: Audience | None = None
         """The audience whose open chunk is the last part."""
@@ -120,6 +125,15 @@ class SocketOutbox:
         if not self._parts:
             self._flow.note(self)
         self._parts.append(chunk)
+        self._shares = True
+
+    def lend(self, audience: Audience) -> list[bytes]:
+        if self._last is not None:
+            self._last.open_pieces = None
+        self._last = audience
+        if not self._parts:
+            self._flow.note(self)
+        return self._parts
 
     def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
         if audience.every or kind == "sorted":
@@ -180,12 +194,10 @@ class SocketOutbox:
         self._gathered_bytes = 0
         if self._closed or not parts:
             return
-        if len(parts) == 1:
-            part = parts[0]
-            data = part if isinstance(part, bytes) else part.joined()
-        else:
-            data = b"".join([part if isinstance(part, bytes) else part.joined() for part in parts])
-        self._write(data)
+        if self._shares:
+            self._shares = False
+            parts = [part if type(part) is bytes else part.joined() for part in parts]
+        self._write(parts[0] if len(parts) == 1 else b"".join(parts))
         if self._transport.get_write_buffer_size() > self._flow.hard_bytes:
             self._give_up()
 

@@ -7,24 +7,24 @@ The file has cjet's shape::
 
 Only `password` is required. A plain password is replaced by its argon2 hash when the file is read. Everything
 here blocks (hashing and disk), so the daemon calls it from a worker thread; what groups allow lives in
-`jetbus.bus.access`, how a refusal is told to a peer lives with the services.
+`jetbus.bus.access`.
 
 Invariants: the file on disk is always whole, the old one or the new one. A change starts from the file as it
 is on disk, so that nothing edited by hand is lost, unknown keys included. Users in memory are one mapping,
 replaced as a whole and only after the file is written: a login waits for nobody's change and never sees half
 of one. No password ever gets into a log line or an exception.
 
-Errors, by what the caller can do::
+Errors, by what the caller can do; refusals are bus errors and go to the peer as they are::
 
-    UsersFileError       mend the file
-    Refused
-        LoginRefused     log in otherwise
-            InvalidUser
-            InvalidPassword
-        PasswdRefused    ask somebody who may
-        NotAdmin         ask an admin
-        UserExists       take another name
-        InvalidEntry     give a usable name, password or groups
+    UsersFileError           mend the file
+    errors.LoginRefused      log in otherwise
+        InvalidUser
+        InvalidPassword
+    errors.UserRefused
+        PasswdRefused        ask somebody who may
+        NotAdmin             ask an admin
+        UserExists           take another name
+        InvalidEntry         give a usable name, password or groups
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ import argon2
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from jetbus.bus.access import Auth
+from jetbus.errors import LoginRefused, UserRefused
 
 __all__ = [
     "FILE_BYTES_MAX",
@@ -56,10 +57,8 @@ __all__ = [
     "InvalidEntry",
     "InvalidPassword",
     "InvalidUser",
-    "LoginRefused",
     "NotAdmin",
     "PasswdRefused",
-    "Refused",
     "UserExists",
     "Users",
     "UsersFileError",
@@ -81,39 +80,33 @@ class UsersFileError(Exception):
     """The users file cannot be read, understood or written."""
 
 
-class Refused(Exception):  # noqa: N818
-    """Something a peer asked for is refused."""
-
-
-class LoginRefused(Refused):
-    """User and password do not go together."""
-
-
 class InvalidUser(LoginRefused):
     """There is no such user."""
+
+    def __init__(self) -> None:
+        super().__init__(user_known=False)
 
 
 class InvalidPassword(LoginRefused):
     """The user exists, with another password."""
 
-
-class PasswdRefused(Refused):
-    """The password may not be changed; `reason` is in cjet's words where cjet has some."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self) -> None:
+        super().__init__(user_known=True)
 
 
-class NotAdmin(Refused):
+class PasswdRefused(UserRefused):
+    """The password may not be changed; in cjet's words where cjet has some."""
+
+
+class NotAdmin(UserRefused):
     """Only admins may do that."""
 
 
-class UserExists(Refused):
+class UserExists(UserRefused):
     """There is a user of that name already."""
 
 
-class InvalidEntry(Refused):
+class InvalidEntry(UserRefused):
     """A name, password or list of groups that no user can have."""
 
 
@@ -122,7 +115,7 @@ class Users:
 
     >>> users = Users.load("users.json")                    # doctest: +SKIP
     >>> users.authenticate("ann", "secret").fetch_groups    # doctest: +SKIP
-    frozenset({'operators'})
+    ('operators',)
     """
 
     def __init__(self, path: Path, hasher: argon2.PasswordHasher) -> None:
@@ -154,9 +147,9 @@ class Users:
         user = self._users.get(name)
         right = self._verify(user.password if user else self._nobodys_hash, password)
         if user is None:
-            raise InvalidUser("no such user")
+            raise InvalidUser
         if not right:
-            raise InvalidPassword("wrong password")
+            raise InvalidPassword
         if self._hasher.check_needs_rehash(user.password):
             self._rehash(user, password)
         return user.auth
@@ -375,15 +368,15 @@ class _UsersFile:
         auth = entry.get("auth", {})
         if not isinstance(auth, dict):
             self._fail(name, '"auth" must be an object', f"give it the lists {', '.join(_GROUP_LISTS)}")
-        fetch_groups, set_groups, call_groups = (self._groups(name, auth, key) for key in _GROUP_LISTS)
-        admin = self._flag(name, entry, "admin") or _ADMIN_GROUP in fetch_groups & set_groups & call_groups
+        fetch_groups, set_groups, call_groups = lists = [self._groups(name, auth, key) for key in _GROUP_LISTS]
+        admin = self._flag(name, entry, "admin") or all(_ADMIN_GROUP in groups for groups in lists)
         return Auth(name, fetch_groups, set_groups, call_groups, admin)
 
-    def _groups(self, name: str, auth: dict[str, Any], key: str) -> frozenset[str]:
+    def _groups(self, name: str, auth: dict[str, Any], key: str) -> tuple[str, ...]:
         groups = auth.get(key, [])
         if flaw := _flaw_of_groups(groups):
             self._fail(name, f'"{key}" {flaw}', "correct that list")
-        return frozenset(groups)
+        return tuple(groups)
 
     def _flag(self, name: str, entry: dict[str, Any], key: str) -> bool:
         flag = entry.get(key, False)

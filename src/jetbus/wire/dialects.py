@@ -1,8 +1,9 @@
-"""What differs between the dialects of Jet, as one table: how events look, how requests reach an owner, what success is.
+"""What differs between the dialects of Jet, as one table: how events look, how requests reach an owner, what success
+is.
 
 Classic is what lua-jet, node-jet 1 and 2, cjet and the C++ peers speak; node-jet 3 has other event names and routed
-requests; legacy is the dialect of 2012 with nodes and ``data``. The bus has one add, one change and one fetch: it asks
-the dialect of whoever is told for the bytes. Adding a dialect is one row and the functions it names.
+requests; legacy is the dialect of 2012 with nodes and ``data``. The bus has one add, one change and one fetch: it
+asks the dialect of whoever is told for the bytes. Adding a dialect is one row and the functions it names.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Dialect:
     """What stands between path and value in a change; the busiest event is put together from it directly."""
     done: bytes = b"true"
     """The result of add, remove, change, fetch, unfetch and config."""
-    route_prefix: bytes = b"r"
+    route_id: bytes = b'"r%d"'
+    """How requests are numbered towards an owner."""
     tells_methods: bool = True
     tells_nodes: bool = False
     sorts: bool = True
@@ -92,7 +94,7 @@ def _route_node_jet_3(kind: str, leaf: Leaf, params: Params) -> bytes:
     return b'"method":"%b","params":{"path":%b%b}}' % (kind.encode(), leaf.path_json, inner)
 
 
-# -- legacy: {"event", "path", "data"} --------------------------------------------------------------------------------
+# -- legacy: {"event", "path", "data"}
 
 
 def legacy_element(leaf: Leaf) -> bytes:
@@ -124,7 +126,7 @@ def _route_legacy(kind: str, leaf: Leaf, params: Params) -> bytes:
     return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
 
 
-# -- the table ----------------------------------------------------------------------------------------------------------
+# -- the table
 
 CLASSIC = Dialect(
     name="classic",
@@ -137,7 +139,7 @@ NODE_JET_3 = Dialect(
     tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
     changed=b',"event":"Change","value":',
     route=_route_node_jet_3,
-    route_prefix=b"",
+    route_id=b'"%d"',
     tells_methods=False,
     sorts=False,
 )

@@ -1,7 +1,7 @@
 """How one message follows the next on a connection.
 
-TCP and Unix sockets: a 32-bit big-endian length, then that many bytes. WebSocket: one text frame a message; what arrives
-there is taken apart by a WebSocket library, what goes out needs no more than the header written here.
+TCP and Unix sockets: a 32-bit big-endian length, then that many bytes. WebSocket: one text frame a message; what
+arrives there is taken apart by a WebSocket library, what goes out needs no more than the header written here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ class Framing(NamedTuple):
 
     name: str
     header: Callable[[int], bytes]
-
-    def wrap(self, message: bytes) -> bytes:
-        """A message as it goes out."""
-        return self.header(len(message)) + message
 
 
 def _ws_header(length: int) -> bytes:
@@ -71,20 +67,20 @@ class StreamDecoder:
             data = bytes(rest)
             self._rest = None
         messages: list[bytes] = []
-        at, end = 0, len(data)
-        needed = _HEADER_BYTES
-        while end - at >= _HEADER_BYTES:
-            length = int.from_bytes(data[at : at + 4], "big")
-            if length > self._bytes_max:
+        append, unpack, bytes_max = messages.append, _LENGTH.unpack_from, self._bytes_max
+        at, end, missing = 0, len(data), _HEADER_BYTES
+        while (body := at + _HEADER_BYTES) <= end:
+            (length,) = unpack(data, at)
+            stop = body + length
+            if length > bytes_max:
                 self.overlong = length
                 return messages
-            needed = _HEADER_BYTES + length
-            if end - at < needed:
+            if stop > end:
+                missing = _HEADER_BYTES + length
                 break
-            messages.append(data[at + 4 : at + needed])
-            at += needed
-            needed = _HEADER_BYTES
+            append(data[body:stop])
+            at = stop
         if at < end:
             self._rest = bytearray(data[at:])
-            self._missing = needed - (end - at)
+            self._missing = missing - (end - at)
         return messages

@@ -121,7 +121,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def is_compact(text: bytes, message: Message) -> bool:
-    """Whether a message has no byte beyond its usual parts, thus no doubled key. True for nearly all; false proves nothing."""
+    """Whether a message has no byte beyond its usual parts, thus no doubled key; false proves nothing."""
     params = message.params
     if params is None:
         return len(text) == len(message.id) + len(message.result) + _RESULT_BYTES
@@ -197,7 +197,7 @@ def read_batch(text: bytes) -> list[bytes]:
 
 
 def got_of(text: bytes, error: ParamError) -> Raw:
-    """What an error about a parameter shows as ``got``: the parameters, or the whole message where these are missing."""
+    """What an error about a parameter shows as ``got``: the parameters, or the message where these are missing."""
     params = decode_envelope(text).params
     return Raw(text) if error.subject == "params" or not params else params
 

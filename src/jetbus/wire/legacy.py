@@ -1,4 +1,5 @@
-"""The requests of 2012 read into today's parameters: positional parameters, ``element``, ``notify``/``post``, ``matcher``.
+"""The requests of 2012 read into today's parameters: positional parameters, ``element``, ``notify``/``post``,
+``matcher``.
 
 A request is legacy by its shape, not by its sender. What is read here goes to the same services as everything else.
 """
