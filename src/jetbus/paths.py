@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 SEPARATOR = "/"
-DAEMON_PREFIX = "$jet/"
+DAEMON_NODE = "$jet"
 """Where the daemon's own states live; no peer may add there, and only rules that start with ``$`` see them."""
+
+
+def is_daemons(path: str) -> bool:
+    """Whether a path is the daemon's own.
+
+    >>> is_daemons("$jet/version"), is_daemons("$jets")
+    (True, False)
+    """
+    return path.startswith(DAEMON_NODE) and path[len(DAEMON_NODE) :][:1] in ("", SEPARATOR)
 
 
 def parent_of(path: str) -> str:

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import msgspec
-
 from jetbus.errors import InvalidRule, WrongType
 from jetbus.luapattern import lua_matcher
 
@@ -157,14 +155,6 @@ def field_of(value: Any, steps: tuple[str | int, ...]) -> Any:
     return value
 
 
-def decode_value(raw: bytes) -> Any:
-    """The Python value of a state's JSON text. Numbers beyond a float's range become infinite."""
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
-        return json.loads(raw)
-
-
 # -- the rule
 
 
@@ -251,6 +241,15 @@ class Rule:
         """What every matching path starts with, as far as the rule tells."""
         starts = [str(operand) for op, operand in self.path if op == "startsWith" and not self.case_insensitive]
         return max(starts, key=len, default="")
+
+    @cached_property
+    def is_found_by_index(self) -> bool:
+        """Whether ``exact_paths`` or ``prefix`` say all there is to say about the path."""
+        return (
+            not self.lua_match
+            and not self.lua_unmatch
+            and (not self.path or (len(self.path) == 1 and (self.exact_paths is not None or self.prefix != "")))
+        )
 
     @cached_property
     def sees_daemon(self) -> bool:

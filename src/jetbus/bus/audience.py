@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from jetbus.bus.sorting import Window
-from jetbus.rules import Rule, decode_value
+from jetbus.rules import Rule
+from jetbus.wire import jsonrpc
 from jetbus.wire.dialects import CLASSIC, Dialect
 from jetbus.wire.framing import Framing
 
@@ -74,6 +75,7 @@ class Audience:
         "_slow",
         "auth",
         "dialect",
+        "easy",
         "every",
         "head",
         "key",
@@ -105,6 +107,8 @@ class Audience:
         self.window = Window(rule.sort, auth) if rule.sort and dialect.sorts else None
         self.plain = dialect is CLASSIC and self.value_test is None and self.window is None
         """Whether each change is told, the classic way: the bus then needs not ask."""
+        self.easy = rule.is_found_by_index and dialect.tells_methods
+        """Whether a path that is found in the index of fetches needs no further test."""
         self.open_pieces: list[bytes] | None = None
         self._header = framing.header
         self._heads: dict[int, bytes] = {}
@@ -170,7 +174,7 @@ class Audience:
         """Whether the rule's value tests hold for the element now. A method has no value, so none holds for it."""
         if self.value_test is None:
             return True
-        return element.value is not None and self.value_test(decode_value(element.value))
+        return element.value is not None and self.value_test(jsonrpc.loads(element.value))
 
     def wants(self, element: Element) -> bool:
         """Whether members are told of such an element at all (its path is known to match)."""

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import Raw, UnsetType
 
 from jetbus.bus import services
@@ -42,13 +41,16 @@ from jetbus.errors import (
     UnknownService,
     WrongType,
 )
-from jetbus.paths import DAEMON_PREFIX
+from jetbus.paths import is_daemons
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY, LEGACY_POSITIONAL, TRUE, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import NULL, Envelope, Message, Params, decode_message, is_compact, read_id
 
 log = logging.getLogger("jetbus.bus")
+
+TIMEOUT_S_MAX = 86_400.0
+"""No request waits longer than a day for its owner."""
 
 _FALSE = Raw(b"false")
 _CHANGED = CLASSIC.changed
@@ -233,8 +235,8 @@ class Bus:
             if jsonrpc.has_doubled_key(text):
                 raise InvalidRequest(Raw(text), "a key is given twice")
             if bytes(envelope.params)[:1] == b"[" and method != "echo":
-                session.dialect = LEGACY_POSITIONAL
                 envelope.params = legacy.name_params(method, envelope.params)
+                session.dialect = LEGACY_POSITIONAL
             service = self._busy.get(method)
             if service is not None:
                 params = jsonrpc.read_params(envelope.params)
@@ -254,9 +256,12 @@ class Bus:
             raise self.limit_reached("batch_max", "too many messages in a batch")
         if not members:
             raise InvalidRequest([], "an empty batch")
+        if not any(member.startswith(b"[") for member in members):
+            self.receive(session, members, self._now)
+            return
         for member in members:
-            if member[:1] == b"[":
-                self._refuse(session, b"", None, member, InvalidRequest(Raw(member), "a batch inside a batch"))
+            if member.startswith(b"["):
+                self.answer_error(session, b"", InvalidRequest(Raw(member), "a batch inside a batch"))
             else:
                 self.receive(session, (member,), self._now)
 
@@ -274,7 +279,7 @@ class Bus:
         self.worker.run(work, done)
 
     def release(self, session: Session, request_id: bytes, outcome: bytes | JetError) -> None:
-        """Answer the request that held the session, then take in what has arrived meanwhile."""
+        """Answer the request that held the session; what has arrived meanwhile may be taken in now."""
         session.held = False
         if session.gone:
             return
@@ -282,8 +287,6 @@ class Bus:
             self.answer_error(session, request_id, outcome)
         elif request_id and isinstance(outcome, bytes):
             session.send(jsonrpc.result(request_id, outcome))
-        waiting, session.waiting = session.waiting, []
-        self.receive(session, waiting, self._now)
         session.released()
 
     def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
@@ -324,7 +327,7 @@ class Bus:
             raise self.limit_reached("path_chars_max", "the path is too long")
         if len(self.tree.elements) >= self.limits.elements_max:
             raise self.limit_reached("elements_max", "too many states and methods")
-        if path.startswith(DAEMON_PREFIX):
+        if is_daemons(path):
             raise Occupied(path)
         value = params.value
         element = Element(path, jsonrpc.encode(path), bytes(value) if value else None, session)
@@ -506,14 +509,14 @@ def _add_details(element: Element, params: Params) -> None:
     if params.fetchOnly and params.fetchOnly not in (TRUE, _FALSE):
         raise WrongType("fetchOnly")
     element.fetch_only = params.fetchOnly == TRUE
-    element.access = read_access(msgspec.json.decode(params.access)) if params.access else None
+    element.access = read_access(jsonrpc.loads(params.access)) if params.access else None
     element.timeout_s = _timeout(params)
 
 
 def _timeout(params: Params) -> float | None:
     if not params.timeout or params.timeout == NULL:
         return None
-    try:
-        return msgspec.json.decode(params.timeout, type=float)
-    except msgspec.MsgspecError:
-        raise WrongType("timeout") from None
+    timeout_s = jsonrpc.loads(params.timeout)
+    if not isinstance(timeout_s, int | float) or isinstance(timeout_s, bool):
+        raise WrongType("timeout")
+    return min(timeout_s, TIMEOUT_S_MAX)

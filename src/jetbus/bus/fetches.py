@@ -14,9 +14,9 @@ import msgspec
 from jetbus.bus.audience import Audience
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
-from jetbus.paths import DAEMON_PREFIX, nodes_of
+from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
-from jetbus.wire.dialects import legacy_node
+from jetbus.wire.dialects import CLASSIC, legacy_node
 
 
 class Fetches:
@@ -142,8 +142,13 @@ class Fetches:
         if not self._audiences:
             return
         element.audiences = tuple(self._find(element))
+        tail = b""
         for audience in element.audiences:
-            audience.on_add(element)
+            if not audience.plain or element.access is not None:
+                audience.on_add(element)
+                continue
+            tail = tail or CLASSIC.tail("add", element, element.fetch_only)
+            audience.tell("add", element.path, tail)
 
     def on_remove(self, element: Element) -> None:
         """Tell that a leaf is gone and, after it, which nodes went with it, deepest first."""
@@ -164,7 +169,7 @@ class Fetches:
 
         A node is there for an audience as long as there is a leaf below it that the audience may know of.
         """
-        if _is_daemons(element.path) or not element.shown_to(audience.auth):
+        if is_daemons(element.path) or not element.shown_to(audience.auth):
             return []
         counts, turned = audience.nodes, []
         for node in nodes:
@@ -182,15 +187,11 @@ class Fetches:
         found = [*self._exact.get(path, ()), *self._others]
         for length, by_prefix in self._prefixes.items():
             found += by_prefix.get(path[:length], ())
-        daemons = _is_daemons(path)
+        if is_daemons(path):
+            found = [audience for audience in found if audience.rule.sees_daemon]
+        open_to_all = element.access is None
         return [
             audience
             for audience in found
-            if audience.rule.matches_path(path)
-            and audience.wants(element)
-            and (audience.rule.sees_daemon or not daemons)
+            if (open_to_all and audience.easy) or (audience.rule.matches_path(path) and audience.wants(element))
         ]
-
-
-def _is_daemons(path: str) -> bool:
-    return path.startswith(DAEMON_PREFIX)

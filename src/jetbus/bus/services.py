@@ -25,7 +25,7 @@ from jetbus.errors import (
     UserRefused,
     WrongType,
 )
-from jetbus.rules import EVERYTHING, Rule, decode_value, read_matcher, read_rule
+from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
 
@@ -49,7 +49,7 @@ class Request(NamedTuple):
 
     def named(self) -> dict[str, Any]:
         """The parameters as Python values."""
-        return jsonrpc.read_object(self.params, "params")
+        return jsonrpc.read_object(self.params)
 
 
 Service = Callable[["Bus", "Session", Request], bytes | None]
@@ -90,10 +90,10 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
 
 def _fetch_id(request: Request) -> bytes:
     """The fetch id as JSON: text is spelt one way only, a number stays as it came."""
-    raw = jsonrpc.decode_fields(request.params).get("id") if request.params else None
-    if raw is None:
-        raise MissingParam("id" if request.params else "params")
-    fetch_id = bytes(raw)
+    fields = jsonrpc.read_fields(request.params)
+    if "id" not in fields:
+        raise MissingParam("id")
+    fetch_id = bytes(fields["id"])
     if fetch_id[:1] == b'"':
         return msgspec.json.encode(msgspec.json.decode(fetch_id))
     if fetch_id[:1] in b"-0123456789":
@@ -134,7 +134,7 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes:
         for element in bus.tree.matching(rule)
         if element.shown_to(auth)
         and not (request.by_jsonrpc and element.value is None)
-        and (test is None or (element.value is not None and test(decode_value(element.value))))
+        and (test is None or (element.value is not None and test(jsonrpc.loads(element.value))))
     ]
     if rule.sort is None:
         entries = [_shown(element, element.fetch_only_for(auth)) for element in found]

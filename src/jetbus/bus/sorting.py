@@ -12,7 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from jetbus.rules import Sort, decode_value
+from jetbus.rules import Sort
+from jetbus.wire import jsonrpc
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
@@ -80,7 +81,7 @@ class Window:
         return self._message([(position, self._entries[position - 1]) for position in range(start, end + 1)])
 
     def _key(self, element: Element) -> tuple[Any, int]:
-        value = decode_value(element.value) if self._sort.by is not None and element.value is not None else None
+        value = jsonrpc.loads(element.value) if self._sort.by is not None and element.value is not None else None
         key = self._sort.key(element.path, value)
         if self._sort.descending:
             key = _Descending(key) if isinstance(key, str) else -key

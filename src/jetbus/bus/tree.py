@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from jetbus.bus.access import Access, Auth
 from jetbus.errors import Occupied
-from jetbus.paths import DAEMON_PREFIX, parent_of
+from jetbus.paths import is_daemons, parent_of
 from jetbus.rules import Rule
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Tree:
         return [
             element
             for element in self._candidates(rule)
-            if test(element.path) and (daemon or not element.path.startswith(DAEMON_PREFIX))
+            if test(element.path) and (daemon or not is_daemons(element.path))
         ]
 
     def _candidates(self, rule: Rule) -> Iterable[Element]:

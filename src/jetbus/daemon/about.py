@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 import jetbus
-from jetbus.paths import DAEMON_PREFIX
+from jetbus.paths import DAEMON_NODE
 
 if TYPE_CHECKING:
     from jetbus.daemon.connection import Connection
@@ -118,10 +118,10 @@ class About:
         told["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in told["limits"]}
         peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
         for gone in self._peers - peers.keys():
-            self._daemon.bus.drop_own(DAEMON_PREFIX + gone)
+            self._daemon.bus.drop_own(f"{DAEMON_NODE}/{gone}")
         self._peers = set(peers)
         for name, value in (told | peers).items():
-            self._daemon.bus.tell_own(DAEMON_PREFIX + name, msgspec.json.encode(value))
+            self._daemon.bus.tell_own(f"{DAEMON_NODE}/{name}", msgspec.json.encode(value))
 
     def _limits(self) -> dict[str, int]:
         return self._daemon.limits()

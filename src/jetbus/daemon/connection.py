@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from websockets.exceptions import ProtocolError
+from websockets.exceptions import InvalidMessage, ProtocolError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -33,6 +33,9 @@ _ws_log = logging.getLogger("jetbus.websocket")
 
 KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
 """A peer whose machine is gone is noticed after about 18 s."""
+HANDSHAKE_S = 10.0
+"""How long a WebSocket peer may take to introduce itself."""
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 27\r\n\r\nthis is no HTTP/1.1 request"
 
 
 class Connection(asyncio.Protocol):
@@ -59,7 +62,7 @@ class Connection(asyncio.Protocol):
 
     def _open_session(self) -> Session:
         session = self._bus.connect(self.outbox, self.framing)
-        session.released = self._resume_reading
+        session.released = self._on_released
         self.outbox.audiences = session.fetches.values()
         self.outbox.label = f"peer #{session.number} ({self.kind} {self.address})"
         self.session = session
@@ -79,16 +82,27 @@ class Connection(asyncio.Protocol):
         self.outbox.resume()
 
     def _receive(self, session: Session, messages: list[bytes]) -> None:
-        if session.fresh and messages:
-            self._bus.receive(session, messages[:1], self._daemon.loop.time())
-            session.fresh = False
-            messages = messages[1:]
-        self._bus.receive(session, messages, self._daemon.loop.time())
+        now = self._daemon.loop.time()
+        try:
+            if session.fresh and messages:
+                self._bus.receive(session, messages[:1], now)
+                session.fresh = False
+                messages = messages[1:]
+            self._bus.receive(session, messages, now)
+        except Exception:
+            log.exception("%s is closed: the daemon failed on what it sent", self.outbox.label)
+            self.transport.abort()
         if session.held:
             self.transport.pause_reading()
 
-    def _resume_reading(self) -> None:
-        if not self.transport.is_closing():
+    def _on_released(self) -> None:
+        """A slow service has answered: take in what has arrived meanwhile, then read on."""
+        session = self.session
+        if session is None or self.transport.is_closing():
+            return
+        waiting, session.waiting = session.waiting, []
+        self._receive(session, waiting)
+        if not session.held:
             self.transport.resume_reading()
 
     def _refuse(self, session: Session, problem: str) -> None:
@@ -143,10 +157,20 @@ class WebSocketConnection(Connection):
         self._fragments: list[bytes] = []
         self._heard = True
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._daemon.loop.call_later(HANDSHAKE_S, self._check_handshake)
+
+    def _check_handshake(self) -> None:
+        if self._protocol.state is State.CONNECTING:
+            self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         self._heard = True
         protocol = self._protocol
         protocol.receive_data(data)
+        if isinstance(protocol.handshake_exc, InvalidMessage):
+            self.outbox.put(_BAD_REQUEST)
         messages: list[bytes] = []
         for event in protocol.events_received():
             if isinstance(event, Request):
@@ -164,9 +188,8 @@ class WebSocketConnection(Connection):
     def ping(self) -> None:
         """Ask for a sign of life; without one since the last time, the peer is gone."""
         if self._protocol.state is not State.OPEN:
-            if not self._heard:
-                self.transport.abort()
-        elif self._heard:
+            return
+        if self._heard:
             self._protocol.send_ping(b"")
             self._send_protocol()
         else:
@@ -213,7 +236,7 @@ class WebSocketConnection(Connection):
                 self.outbox.put(data)
             else:
                 closing = True
-        if self._protocol.close_sent is not None and self._protocol.close_sent.code == CloseCode.MESSAGE_TOO_BIG:
+        if closing and self._protocol.close_code == CloseCode.MESSAGE_TOO_BIG:
             self._daemon.bus.limit_hits["message_bytes_max"] += 1
         if closing or self._protocol.close_expected():
             self.outbox.flush()

@@ -176,8 +176,6 @@ class Daemon:
 
     def opened(self, connection: Connection) -> None:
         """A peer may speak now."""
-        if self.about.watched:
-            self.about.refresh()
         log.debug("%s connected", connection.outbox.label)
 
     def lost(self, connection: Connection) -> None:

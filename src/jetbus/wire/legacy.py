@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from jetbus.errors import Invalid, MissingParam, WrongType
-from jetbus.wire.jsonrpc import ABSENT, NULL, Params, decode_fields, decode_members, encode
+from jetbus.wire.jsonrpc import ABSENT, NULL, decode_members, encode, read_fields, read_text
 
 POSITIONS: dict[str, tuple[str, ...]] = {
     "add": ("path", "element"),
@@ -71,9 +71,7 @@ class Element:
     __slots__ = ("schema", "value")
 
     def __init__(self, raw: Raw) -> None:
-        if bytes(raw)[:1] != b"{":
-            raise WrongType("element")
-        fields = decode_fields(raw)
+        fields = read_fields(raw, "element")
         kind = fields.get("type")
         if kind is None:
             raise MissingParam("element.type")
@@ -92,8 +90,10 @@ class Post:
     __slots__ = ("data", "path", "schema", "value")
 
     def __init__(self, params: Raw) -> None:
-        fields = decode_fields(params)
-        self.path = _text(fields, "path")
+        fields = read_fields(params)
+        if "path" not in fields:
+            raise MissingParam("path")
+        self.path = read_text(fields["path"], "path")
         if "notification" in fields:
             fields = self._read_notification(fields["notification"])
         if fields.get("event", Raw(b'"change"')) != Raw(b'"change"'):
@@ -101,37 +101,11 @@ class Post:
         if "data" not in fields:
             raise MissingParam("data")
         self.data = fields["data"]
-        if bytes(self.data)[:1] != b"{":
-            raise WrongType("data")
-        changed = decode_fields(self.data)
+        changed = read_fields(self.data, "data")
         self.value = changed.get("value", ABSENT)
         self.schema = changed.get("schema")
 
     @staticmethod
     def _read_notification(raw: Raw) -> dict[str, Raw]:
-        if bytes(raw)[:1] != b"{":
-            raise WrongType("notification")
-        fields = decode_fields(raw)
+        fields = read_fields(raw, "notification")
         return fields if fields.keys() & {"event", "data"} else {"data": raw}
-
-
-def _text(fields: dict[str, Raw], name: str) -> str:
-    raw = fields.get(name)
-    if raw is None:
-        raise MissingParam(name)
-    return read_text(raw, name)
-
-
-def read_text(raw: Raw, name: str) -> str:
-    """A parameter that must be a string."""
-    import msgspec
-
-    try:
-        return msgspec.json.decode(raw, type=str)
-    except msgspec.ValidationError:
-        raise WrongType(name) from None
-
-
-def is_legacy_add(params: Params) -> bool:
-    """Whether an add describes its leaf as 2012 did."""
-    return bytes(params.element)[:1] == b"{"
