@@ -7,6 +7,8 @@
         Invalid                 -32602  the service refuses these parameters
             MissingParam                    a parameter is missing
             WrongType                       a parameter has the wrong type
+            WrongCount                      too few or too many positional parameters
+            EncodingNotSupported            the daemon speaks JSON only
             InvalidRule                     a fetch rule is unknown or has a wrong operand
             NotFound                        nobody has added that path
             Occupied                        the position in the tree is taken
@@ -33,6 +35,37 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+__all__ = [
+    "MESSAGES",
+    "AlreadyFetching",
+    "EncodingNotSupported",
+    "FetchIdInUse",
+    "FetchIdUnknown",
+    "Foreign",
+    "Internal",
+    "Invalid",
+    "InvalidRequest",
+    "InvalidRule",
+    "JetError",
+    "LimitReached",
+    "LoginRefused",
+    "MissingParam",
+    "NotAllowed",
+    "NotFound",
+    "NotMethod",
+    "NotState",
+    "Occupied",
+    "OwnerLost",
+    "ParamError",
+    "ParseError",
+    "ReadOnly",
+    "TimedOut",
+    "UnknownService",
+    "UserRefused",
+    "WrongCount",
+    "WrongType",
+]
+
 MESSAGES = {
     -32700: "Parse error",
     -32600: "Invalid Request",
@@ -47,7 +80,6 @@ class JetError(Exception):
     """An error as it is told over the bus: a code, the code's message and data that says more."""
 
     code: ClassVar[int] = -32603
-    has_data: ClassVar[bool] = True
 
     def __init__(self, text: str, data: Any = None) -> None:
         super().__init__(text)
@@ -55,13 +87,12 @@ class JetError(Exception):
 
     def wire(self) -> dict[str, Any]:
         """The error object of a response."""
-        told: dict[str, Any] = {"code": self.code, "message": MESSAGES[self.code]}
-        if self.has_data:
-            told["data"] = self.data
-        return told
+        return {"code": self.code, "message": MESSAGES[self.code], "data": self.data}
 
 
 class ParseError(JetError):
+    """What arrived is not JSON."""
+
     code = -32700
 
     def __init__(self, text: str) -> None:
@@ -69,6 +100,8 @@ class ParseError(JetError):
 
 
 class InvalidRequest(JetError):
+    """JSON, but no request, notification or response."""
+
     code = -32600
 
     def __init__(self, message: Any, text: str = "not a Jet request, notification or response") -> None:
@@ -76,6 +109,8 @@ class InvalidRequest(JetError):
 
 
 class UnknownService(JetError):
+    """The daemon has no service of that name."""
+
     code = -32601
 
     def __init__(self, name: Any) -> None:
@@ -102,42 +137,74 @@ class ParamError(Invalid):
 
 
 class MissingParam(ParamError):
+    """A parameter is missing."""
+
     key = "missingParam"
 
 
 class WrongType(ParamError):
+    """A parameter has the wrong type."""
+
     key = "wrongType"
 
 
+class WrongCount(ParamError):
+    """Too few or too many positional parameters."""
+
+    key = "expected"
+
+
+class EncodingNotSupported(Invalid):
+    """The daemon speaks JSON only."""
+
+    key = "encodingNotSupported"
+
+
 class InvalidRule(Invalid):
+    """A fetch rule is unknown or has a wrong operand."""
+
     key = "invalidRule"
 
 
 class NotFound(Invalid):
+    """Nobody has added that path, or it is hidden."""
+
     key = "pathNotExists"
 
 
 class Occupied(Invalid):
+    """The position in the tree is taken."""
+
     key = "pathAlreadyExists"
 
 
 class Foreign(Invalid):
+    """Somebody else owns that path."""
+
     key = "foreignPath"
 
 
 class NotState(Invalid):
+    """A method can be neither set nor changed."""
+
     key = "pathIsNotState"
 
 
 class NotMethod(Invalid):
+    """A state cannot be called."""
+
     key = "pathIsNotMethod"
 
 
 class ReadOnly(Invalid):
+    """The owner of the state accepts no set."""
+
     key = "fetchOnly"
 
 
 class NotAllowed(Invalid):
+    """The user lacks the group for it."""
+
     key = "noAccess"
 
 
@@ -150,6 +217,8 @@ class LoginRefused(Invalid):
 
 
 class AlreadyFetching(Invalid):
+    """Authenticate must come before the first fetch."""
+
     key = "alreadyFetching"
 
     def __init__(self) -> None:
@@ -157,14 +226,20 @@ class AlreadyFetching(Invalid):
 
 
 class FetchIdInUse(Invalid):
+    """This peer has a fetch of that id."""
+
     key = "fetchIdAlreadyExists"
 
 
 class FetchIdUnknown(Invalid):
+    """This peer has no fetch of that id."""
+
     key = "fetchIdNotExists"
 
 
 class UserRefused(Invalid):
+    """A password or user may not be changed so."""
+
     key = "reason"
 
 
@@ -178,11 +253,15 @@ class Internal(JetError):
 
 
 class OwnerLost(Internal):
+    """The owner went away before it answered."""
+
     def __init__(self) -> None:
         super().__init__("peer shuts down")
 
 
 class LimitReached(Internal):
+    """A configured limit is in the way."""
+
     def __init__(self, limit: str, allowed: int, what: str) -> None:
         super().__init__(
             f"{limit} reached", f"{what}: the daemon allows {allowed} ({limit}); raise it in the configuration"

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 from jetbus.errors import InvalidRule, WrongType
 from jetbus.luapattern import lua_matcher
 
+__all__ = ["EVERYTHING", "PATH_TESTS", "RULES_MAX", "TYPES", "VALUE_TESTS", "Rule", "Sort", "read_matcher", "read_rule"]
+
 PathTest = Callable[[str], bool]
 ValueTest = Callable[[Any], bool]
 

@@ -16,6 +16,7 @@ import jetbus
 from jetbus.bus.sorting import Window, entry
 from jetbus.errors import (
     AlreadyFetching,
+    EncodingNotSupported,
     FetchIdInUse,
     FetchIdUnknown,
     Invalid,
@@ -187,10 +188,6 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
 
 
 NAME_CHARS_MAX = 256
-
-
-class EncodingNotSupported(Invalid):
-    key = "encodingNotSupported"
 
 
 def _echo(_bus: Bus, _session: Session, request: Request) -> bytes:

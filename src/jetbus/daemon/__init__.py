@@ -1,2 +1,6 @@
-"""The shell round the brain: listeners, connections, outboxes, users, configuration and what the daemon tells of
-itself."""
+"""The shell round the brain: listeners, connections, outboxes, users, settings and what the daemon tells of itself."""
+
+from jetbus.daemon.config import Config
+from jetbus.daemon.daemon import Daemon
+
+__all__ = ["Config", "Daemon"]

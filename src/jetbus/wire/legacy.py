@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from jetbus.errors import Invalid, MissingParam, WrongType
+from jetbus.errors import Invalid, MissingParam, WrongCount, WrongType
 from jetbus.wire.jsonrpc import ABSENT, NULL, decode_members, encode, read_fields, read_text
 
 POSITIONS: dict[str, tuple[str, ...]] = {
@@ -27,34 +27,23 @@ RENAMED = {"notify": "post", "post": "post"}
 """Two names of one service: the same week's documents had the one, then the other."""
 
 
-class WrongCount(Invalid):
-    """Too few or too many positional parameters."""
-
-    key = "expected"
-
-    def __init__(self, names: tuple[str, ...], params: Raw) -> None:
-        expected = f"[{','.join(names)}]"
-        super().__init__(expected)
-        self.data = {"expected": expected, "got": params}
-
-
 def name_params(method: str, params: Raw) -> Raw:
     """Positional parameters with their names put to them."""
     members = decode_members(params)
     if method == "call":
-        return _encode(_name_call(members, params))
+        return _encode(_name_call(members))
     names = POSITIONS.get(method)
     if names is None:
         raise WrongType("params")
     if len(members) != len(names):
-        raise WrongCount(names, params)
+        raise WrongCount(f"[{','.join(names)}]")
     return _encode(dict(zip(names, members, strict=True)))
 
 
-def _name_call(members: list[Raw], params: Raw) -> dict[str, Raw]:
+def _name_call(members: list[Raw]) -> dict[str, Raw]:
     """The documents say ``[path, args]``, the code of the day took ``[path, arg1, ...]``: both are understood."""
     if not members:
-        raise WrongCount(("path", "args"), params)
+        raise WrongCount("[path,args]")
     path, *args = members
     if len(args) == 1 and bytes(args[0])[:1] in b"[{":
         return {"path": path, "args": args[0]}
