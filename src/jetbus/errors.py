@@ -122,10 +122,12 @@ class Invalid(JetError):
 
     code = -32602
     key: ClassVar[str] = "reason"
+    says: ClassVar[str] = "{subject}"
+    """What a person is told, when the one who raises it has nothing better to say."""
 
     def __init__(self, subject: Any, text: str | None = None) -> None:
         self.subject = subject
-        super().__init__(text or f"{self.key}: {subject}", {self.key: subject})
+        super().__init__(text or self.says.format(subject=subject), {self.key: subject})
 
 
 class ParamError(Invalid):
@@ -140,79 +142,91 @@ class MissingParam(ParamError):
     """A parameter is missing."""
 
     key = "missingParam"
+    says = "the parameter {subject} is missing"
 
 
 class WrongType(ParamError):
     """A parameter has the wrong type."""
 
     key = "wrongType"
+    says = "the parameter {subject} has the wrong type"
 
 
 class WrongCount(ParamError):
     """Too few or too many positional parameters."""
 
     key = "expected"
+    says = "positional parameters are {subject} here"
 
 
 class EncodingNotSupported(Invalid):
     """The daemon speaks JSON only."""
 
     key = "encodingNotSupported"
+    says = "the daemon speaks JSON only, not {subject}"
 
 
 class InvalidRule(Invalid):
     """A fetch rule is unknown or has a wrong operand."""
 
     key = "invalidRule"
+    says = "{subject} is no fetch rule, or its operand is wrong"
 
 
 class NotFound(Invalid):
     """Nobody has added that path, or it is hidden."""
 
     key = "pathNotExists"
+    says = "there is no {subject} on the bus; it may not have been added yet, or be hidden from this user"
 
 
 class Occupied(Invalid):
     """The position in the tree is taken."""
 
     key = "pathAlreadyExists"
+    says = "{subject} cannot be added: a state, method or node is in that place"
 
 
 class Foreign(Invalid):
     """Somebody else owns that path."""
 
     key = "foreignPath"
+    says = "{subject} belongs to another peer; only its owner may change or remove it"
 
 
 class NotState(Invalid):
     """A method can be neither set nor changed."""
 
     key = "pathIsNotState"
+    says = "{subject} is a method; call it"
 
 
 class NotMethod(Invalid):
     """A state cannot be called."""
 
     key = "pathIsNotMethod"
+    says = "{subject} is a state; set or fetch it"
 
 
 class ReadOnly(Invalid):
     """The owner of the state accepts no set."""
 
     key = "fetchOnly"
+    says = "{subject} is read-only: its owner takes no set"
 
 
 class NotAllowed(Invalid):
     """The user lacks the group for it."""
 
     key = "noAccess"
+    says = "{subject} is not open to this user; authenticate as one who has the group"
 
 
 class LoginRefused(Invalid):
     """Wrong user or wrong password; ``key`` says which, as clients of node-jet expect it."""
 
     def __init__(self, *, user_known: bool) -> None:
-        super().__init__(True)
+        super().__init__(True, "wrong password" if user_known else "no such user")
         self.data = {"invalidPassword" if user_known else "invalidUser": True}
 
 
@@ -229,12 +243,14 @@ class FetchIdInUse(Invalid):
     """This peer has a fetch of that id."""
 
     key = "fetchIdAlreadyExists"
+    says = "there is a fetch {subject} already; unfetch it or choose another id"
 
 
 class FetchIdUnknown(Invalid):
     """This peer has no fetch of that id."""
 
     key = "fetchIdNotExists"
+    says = "there is no fetch {subject}"
 
 
 class UserRefused(Invalid):

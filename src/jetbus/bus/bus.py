@@ -224,6 +224,8 @@ class Bus:
         """A text that is no plain message: a batch, a form of 2012, parameters of the wrong type, or no JSON at all."""
         request_id, method = b"", None
         try:
+            if isinstance(problem, jsonrpc.TooDeep):
+                self.limit_hits["depth_max"] += 1
             if isinstance(problem, JetError):
                 raise problem
             if text.lstrip()[:1] == b"[":

@@ -236,7 +236,8 @@ class WebSocketConnection(Connection):
                 self.outbox.put(data)
             else:
                 closing = True
-        if closing and self._protocol.close_code == CloseCode.MESSAGE_TOO_BIG:
+        sent = self._protocol.close_sent
+        if closing and sent is not None and sent.code == CloseCode.MESSAGE_TOO_BIG:
             self._daemon.bus.limit_hits["message_bytes_max"] += 1
         if closing or self._protocol.close_expected():
             self.outbox.flush()

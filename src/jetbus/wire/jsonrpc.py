@@ -73,6 +73,10 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises."""
 
 
+class TooDeep(InvalidRequest):
+    """A text whose brackets are nested too deeply."""
+
+
 def check_text(text: bytes, depth_max: int) -> None:
     """Refuse what a raw part could carry on to other peers: invalid UTF-8 and nesting beyond ``depth_max``.
 
@@ -84,7 +88,7 @@ def check_text(text: bytes, depth_max: int) -> None:
         except UnicodeDecodeError:
             raise ParseError(_shown(text)) from None
     if len(text) > 2 * depth_max and text.count(b"[") + text.count(b"{") > depth_max and _is_too_deep(text, depth_max):
-        raise InvalidRequest({"depthMax": depth_max}, f"nested deeper than {depth_max} levels")
+        raise TooDeep({"depthMax": depth_max}, f"nested deeper than {depth_max} levels")
 
 
 def _is_too_deep(text: bytes, depth_max: int) -> bool:
@@ -150,9 +154,14 @@ def diagnose(text: bytes) -> Envelope:
     try:
         return decode_envelope(text)
     except msgspec.ValidationError:
-        raise InvalidRequest(Raw(text)) from None
+        pass  # no object, and what comes after its first token has not been looked at
     except UNREADABLE:
         raise ParseError(_shown(text)) from None
+    try:
+        loads(text)
+    except ValueError:
+        raise ParseError(_shown(text)) from None
+    raise InvalidRequest(Raw(text))
 
 
 def _shown(text: bytes) -> str:
