@@ -26,9 +26,15 @@
             OwnerLost                       the owner went away before it answered
             LimitReached                    a configured limit is in the way
         TimedOut                -32001  the owner did not answer in time
+        Refused                 any     the owner, or a foreign daemon, refused with a code of its own
+        NotConnected                    there is no connection to a daemon
+            ConnectionLost                  it broke before the answer came; whether the request was done is unknown
+        InvalidValue                    a value does not fit the type that was asked for
+        TooSlow                         a fetch that must see every event was not read in time
 
 The code, message and ``data`` of each are those that existing Jet clients read; ``str(error)`` has the cause and the
-next step for a person. Nothing here knows how an error travels.
+next step for a person. ``from_wire`` reads them again, also in the words of other daemons. Nothing here knows how an
+error travels.
 """
 
 from __future__ import annotations
@@ -38,6 +44,7 @@ from typing import Any, ClassVar
 __all__ = [
     "MESSAGES",
     "AlreadyFetching",
+    "ConnectionLost",
     "EncodingNotSupported",
     "FetchIdInUse",
     "FetchIdUnknown",
@@ -46,11 +53,13 @@ __all__ = [
     "Invalid",
     "InvalidRequest",
     "InvalidRule",
+    "InvalidValue",
     "JetError",
     "LimitReached",
     "LoginRefused",
     "MissingParam",
     "NotAllowed",
+    "NotConnected",
     "NotFound",
     "NotMethod",
     "NotState",
@@ -58,12 +67,16 @@ __all__ = [
     "OwnerLost",
     "ParamError",
     "ParseError",
+    "PathError",
     "ReadOnly",
+    "Refused",
     "TimedOut",
+    "TooSlow",
     "UnknownService",
     "UserRefused",
     "WrongCount",
     "WrongType",
+    "from_wire",
 ]
 
 MESSAGES = {
@@ -88,6 +101,11 @@ class JetError(Exception):
     def wire(self) -> dict[str, Any]:
         """The error object of a response."""
         return {"code": self.code, "message": MESSAGES[self.code], "data": self.data}
+
+    @property
+    def path(self) -> str | None:
+        """The path it is about, where it is about one."""
+        return None
 
 
 class ParseError(JetError):
@@ -128,6 +146,14 @@ class Invalid(JetError):
     def __init__(self, subject: Any, text: str | None = None) -> None:
         self.subject = subject
         super().__init__(text or self.says.format(subject=subject), {self.key: subject})
+
+
+class PathError(Invalid):
+    """Refused because of what is, or is not, at a path."""
+
+    @property
+    def path(self) -> str | None:
+        return self.subject if isinstance(self.subject, str) else None
 
 
 class ParamError(Invalid):
@@ -173,49 +199,49 @@ class InvalidRule(Invalid):
     says = "{subject} is no fetch rule, or its operand is wrong"
 
 
-class NotFound(Invalid):
+class NotFound(PathError):
     """Nobody has added that path, or it is hidden."""
 
     key = "pathNotExists"
     says = "there is no {subject} on the bus; it may not have been added yet, or be hidden from this user"
 
 
-class Occupied(Invalid):
+class Occupied(PathError):
     """The position in the tree is taken."""
 
     key = "pathAlreadyExists"
     says = "{subject} cannot be added: a state, method or node is in that place"
 
 
-class Foreign(Invalid):
+class Foreign(PathError):
     """Somebody else owns that path."""
 
     key = "foreignPath"
     says = "{subject} belongs to another peer; only its owner may change or remove it"
 
 
-class NotState(Invalid):
+class NotState(PathError):
     """A method can be neither set nor changed."""
 
     key = "pathIsNotState"
     says = "{subject} is a method; call it"
 
 
-class NotMethod(Invalid):
+class NotMethod(PathError):
     """A state cannot be called."""
 
     key = "pathIsNotMethod"
     says = "{subject} is a state; set or fetch it"
 
 
-class ReadOnly(Invalid):
+class ReadOnly(PathError):
     """The owner of the state accepts no set."""
 
     key = "fetchOnly"
     says = "{subject} is read-only: its owner takes no set"
 
 
-class NotAllowed(Invalid):
+class NotAllowed(PathError):
     """The user lacks the group for it."""
 
     key = "noAccess"
@@ -286,15 +312,131 @@ class LimitReached(Internal):
 
 
 class TimedOut(JetError):
-    """The owner did not answer in time. C++ peers know it as an internal error, all others by its own code."""
+    """The owner did not answer in time."""
 
     code = -32001
 
     def __init__(self, params: Any) -> None:
         super().__init__("the owner did not answer in time", params)
 
+    @property
+    def path(self) -> str | None:
+        return self.data.get("path") if isinstance(self.data, dict) else None
+
     @staticmethod
     def as_internal() -> Internal:
-        error = Internal("timeout for routed request")
-        error.data = {"reason": "timeout for routed request"}
+        """The same as C++ peers know it: an internal error with a reason."""
+        error = Internal(TIMEOUT_REASON)
+        error.data = {"reason": TIMEOUT_REASON}
         return error
+
+
+TIMEOUT_REASON = "timeout for routed request"
+
+
+class Refused(JetError):
+    """The owner of a state or method said no, in its own words. Raise it from ``on_set`` or a method to say so."""
+
+    def __init__(self, message: str, data: Any = None, *, code: int = -32602) -> None:
+        super().__init__(message, data)
+        self.message = message
+        self.own_code = code
+
+    def wire(self) -> dict[str, Any]:
+        told = {"code": self.own_code, "message": self.message}
+        return told if self.data is None else {**told, "data": self.data}
+
+
+class NotConnected(JetError):
+    """There is no connection to a daemon."""
+
+
+class ConnectionLost(NotConnected):
+    """The connection broke before the answer came: the request may have been done or not."""
+
+
+class InvalidValue(JetError):
+    """A value does not fit the type that was asked for; the text names the field."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self._path = path
+
+    @property
+    def path(self) -> str | None:
+        return self._path
+
+
+class TooSlow(JetError):
+    """A fetch that must see every event was not read in time; it has ended."""
+
+
+def _by_key() -> dict[str, type[Invalid]]:
+    """Which error a key of ``data`` stands for, in our words and in those of cjet and of 2012."""
+    ours: tuple[type[Invalid], ...] = (
+        MissingParam,
+        WrongType,
+        WrongCount,
+        EncodingNotSupported,
+        InvalidRule,
+        NotFound,
+        Occupied,
+        Foreign,
+        NotState,
+        NotMethod,
+        ReadOnly,
+        NotAllowed,
+        FetchIdInUse,
+        FetchIdUnknown,
+    )
+    theirs: dict[str, type[Invalid]] = {
+        "not exists": NotFound,
+        "exists": Occupied,
+        "not owner of state": Foreign,
+        "set/call on element not possible": NotState,
+        "change on method not possible": NotState,
+        "request not authorized": NotAllowed,
+        "invalid_path": NotFound,
+        "path_is_not_state": NotState,
+        "path_is_not_method": NotMethod,
+    }
+    return {kind.key: kind for kind in ours} | theirs
+
+
+_BY_KEY = _by_key()
+_BY_NODE_JET_3_NAME: dict[str, type[Invalid]] = {
+    "jet.NotFound": NotFound,
+    "jet.Occupied": Occupied,
+    "jet.Unauthorized": NotAllowed,
+}
+_LOGIN_KEYS = {"invalidUser": False, "invalidPassword": True, "invalid credentials": True}
+
+
+def from_wire(error: Any) -> JetError:
+    """The error in a response, as the exception to raise; what is not known by its code and data is ``Refused``."""
+    told = error if isinstance(error, dict) else {"message": str(error)}
+    code, message, data = told.get("code", -32603), str(told.get("message", "")), told.get("data")
+    found = _recognise(code, message, data)
+    found.data = data
+    return found
+
+
+def _recognise(code: Any, message: str, data: Any) -> JetError:
+    fields = data if isinstance(data, dict) else {}
+    if code == -32001 or fields.get("reason") == TIMEOUT_REASON:
+        return TimedOut(data)
+    if code == -32603 and fields.get("reason") == "peer shuts down":
+        return OwnerLost()
+    if code == -32601:
+        return UnknownService(data)
+    if code == -32602:
+        for key, subject in fields.items():
+            if key in _LOGIN_KEYS:
+                return LoginRefused(user_known=_LOGIN_KEYS[key])
+            if key == AlreadyFetching.key:
+                return AlreadyFetching()
+            if key in _BY_KEY:
+                return _BY_KEY[key](subject)
+        if fields.get("name") in _BY_NODE_JET_3_NAME:
+            return _BY_NODE_JET_3_NAME[fields["name"]](fields.get("details"))
+    return Refused(message or f"error {code}", data, code=code if isinstance(code, int) else -32603)

@@ -1,0 +1,187 @@
+"""Rules in the words of the wire: read from the parameters of a fetch in any dialect's spelling, and written into
+them.
+
+Classic ``path``/``value``/``valueField``/``sort``, node-jet 3's ``{"operator", "value"}`` members and the 2012
+``matcher`` all end in one ``Rule``. Whatever is wrong is refused here, once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jetbus.errors import InvalidRule, WrongType
+from jetbus.rules.matching import Rule, Sort
+from jetbus.rules.operators import PATH_TESTS, VALUE_TESTS, Steps, field_text, parse_field
+
+RULES_MAX = 100
+"""Operators, alternatives and fields in one rule, at the most."""
+
+
+def read_rule(params: dict[str, Any]) -> Rule:
+    """The rule in the parameters of a fetch or get, in any spelling but the 2012 one (see ``read_matcher``)."""
+    path = params.get("path")
+    if path is None:
+        path = {}
+    if not isinstance(path, dict):
+        raise WrongType("path")
+    fold = bool(path.get("caseInsensitive", params.get("caseInsensitive", False)))
+    path_tests = tuple(_read_path_test(op, operand, fold) for op, operand in path.items() if op != "caseInsensitive")
+    value_tests = _read_value(params.get("value")) or _read_value_fields(params.get("valueField"))
+    sort, implied = _read_sort(params.get("sort"))
+    _check_size(path_tests, value_tests)
+    return Rule(path=path_tests, case_insensitive=fold, value=(*value_tests, *implied), sort=sort)
+
+
+def _read_path_test(op: str, operand: Any, fold: bool) -> tuple[str, str | tuple[str, ...]]:
+    operator = PATH_TESTS.get(op)
+    if operator is None:
+        raise InvalidRule(op, f"there is no path rule {op!r}; there are {', '.join(PATH_TESTS)}")
+    if operator.takes_list:
+        if not isinstance(operand, list) or not all(isinstance(one, str) for one in operand):
+            raise InvalidRule(op, f"{op} takes a list of strings")
+        return op, tuple(one.lower() if fold else one for one in operand)
+    if not isinstance(operand, str):
+        raise InvalidRule(op, f"{op} takes a string")
+    return op, operand.lower() if fold else operand
+
+
+_ValueTests = tuple[tuple[Steps, str, str], ...]
+
+
+def _read_value(value: Any) -> _ValueTests:
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise WrongType("value")
+    tests = []
+    for name, member in value.items():
+        if isinstance(member, dict) and "operator" in member:
+            if member.get("value") is None:
+                raise InvalidRule(name, "the operand must not be null")
+            tests.append(_read_value_test(parse_field(name), member["operator"], member["value"]))
+        else:
+            tests.append(_read_value_test((), name, member))
+    return tuple(tests)
+
+
+def _read_value_fields(fields: Any) -> _ValueTests:
+    if fields is None:
+        return ()
+    if not isinstance(fields, dict) or not all(isinstance(tests, dict) for tests in fields.values()):
+        raise WrongType("valueField")
+    return tuple(
+        _read_value_test(parse_field(field), op, operand)
+        for field, tests in fields.items()
+        for op, operand in tests.items()
+    )
+
+
+def _read_value_test(steps: Steps, op: Any, operand: Any) -> tuple[Steps, str, str]:
+    operator = VALUE_TESTS.get(op) if isinstance(op, str) else None
+    if operator is None:
+        raise InvalidRule(op, f"there is no value rule {op!r}; there are {', '.join(VALUE_TESTS)}")
+    if not operator.accepts(operand):
+        raise InvalidRule(op, f"{op} does not take {operand!r}")
+    operator.test(operand)
+    return steps, op, json.dumps(operand, sort_keys=True)
+
+
+def _read_sort(sort: Any) -> tuple[Sort | None, _ValueTests]:
+    """The sort and the type test that sorting by a value implies."""
+    if sort is None:
+        return None, ()
+    if not isinstance(sort, dict):
+        raise WrongType("sort")
+    first, last = sort.get("from", 1), sort.get("to", 10)
+    for name, position in (("from", first), ("to", last)):
+        if not isinstance(position, int) or isinstance(position, bool) or position < 1:
+            raise InvalidRule(name, f"sort: {name!r} is a position counted from 1")
+    descending = bool(sort.get("descending", False))
+    by, type_name = _read_sort_field(sort)
+    if by is None:
+        return Sort(descending=descending, first=first, last=last), ()
+    if type_name not in ("number", "string", "boolean"):
+        raise InvalidRule("sort", "values are sorted as number, string or boolean")
+    ordered = Sort(by=by, type=type_name, descending=descending, first=first, last=last)
+    return ordered, (_read_value_test(by, "isType", type_name),)
+
+
+def _read_sort_field(sort: dict[str, Any]) -> tuple[Steps | None, Any]:
+    if sort.get("byPath"):
+        return None, None
+    if sort.get("byValue"):
+        return (), sort["byValue"]
+    fields = sort.get("byValueField")
+    if not fields:
+        return None, None
+    if not isinstance(fields, dict) or len(fields) != 1:
+        raise InvalidRule("byValueField", "byValueField takes one field and its type")
+    ((field, type_name),) = fields.items()
+    return parse_field(field), type_name
+
+
+def read_matcher(matcher: Any) -> Rule:
+    """The rule of a 2012 ``matcher``: a Lua pattern, or lists ``match`` and ``unmatch`` of them."""
+    if isinstance(matcher, str):
+        matcher = {"match": [matcher]}
+    if not isinstance(matcher, dict):
+        raise WrongType("matcher")
+    match, unmatch = _read_patterns(matcher, "match"), _read_patterns(matcher, "unmatch")
+    rule = Rule(lua_match=match, lua_unmatch=unmatch)
+    _check_size(match, unmatch)
+    try:
+        _ = rule.matches_path
+    except ValueError as problem:
+        raise InvalidRule(str(problem)) from problem
+    return rule
+
+
+def _read_patterns(matcher: dict[str, Any], name: str) -> tuple[str, ...]:
+    patterns = matcher.get(name)
+    if patterns is None:
+        return ()
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise WrongType(name)
+    return tuple(patterns)
+
+
+def _check_size(*tests: tuple[Any, ...]) -> None:
+    if sum(len(some) for some in tests) > RULES_MAX:
+        raise InvalidRule("path", f"a fetch takes at most {RULES_MAX} rules")
+
+
+def write_rule(rule: Rule) -> tuple[dict[str, Any], bool]:
+    """The parameters of a fetch for a rule, and whether they say all of it; if not, test again what arrives."""
+    path: dict[str, Any] = {}
+    for op, operand in rule.path:
+        path.setdefault(op, list(operand) if isinstance(operand, tuple) else operand)
+    if rule.case_insensitive and path:
+        path["caseInsensitive"] = True
+    value: dict[str, Any] = {}
+    fields: dict[str, dict[str, Any]] = {}
+    for steps, op, operand in rule.value:
+        (fields.setdefault(field_text(steps), {}) if steps else value).setdefault(op, json.loads(operand))
+    params: dict[str, Any] = {}
+    if path:
+        params["path"] = path
+    if value:
+        params["value"] = value
+    elif fields:
+        params["valueField"] = fields
+    if rule.sort is not None:
+        params["sort"] = _write_sort(rule.sort)
+    told = len(path) - bool(path.get("caseInsensitive")) + (len(value) or sum(map(len, fields.values())))
+    return params, rule.glob is None and told == len(rule.path) + len(rule.value)
+
+
+def _write_sort(sort: Sort) -> dict[str, Any]:
+    if sort.by is None:
+        order: dict[str, Any] = {"byPath": True}
+    elif sort.by:
+        order = {"byValueField": {field_text(sort.by): sort.type}}
+    else:
+        order = {"byValue": sort.type}
+    return {**order, "descending": sort.descending, "from": sort.first, "to": sort.last}
