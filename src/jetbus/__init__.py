@@ -1,7 +1,10 @@
 """Jet for Python: a realtime object bus that remembers."""
 
+from typing import TYPE_CHECKING, Any
+
 from jetbus.errors import (
     AlreadyFetching,
+    ConnectionLost,
     EncodingNotSupported,
     FetchIdInUse,
     FetchIdUnknown,
@@ -10,11 +13,13 @@ from jetbus.errors import (
     Invalid,
     InvalidRequest,
     InvalidRule,
+    InvalidValue,
     JetError,
     LimitReached,
     LoginRefused,
     MissingParam,
     NotAllowed,
+    NotConnected,
     NotFound,
     NotMethod,
     NotState,
@@ -22,16 +27,56 @@ from jetbus.errors import (
     OwnerLost,
     ParseError,
     ReadOnly,
+    Refused,
     TimedOut,
+    TooSlow,
     UnknownService,
     UserRefused,
     WrongCount,
     WrongType,
 )
+from jetbus.rules import (
+    Rule,
+    above,
+    below,
+    equal,
+    has_all_of,
+    has_one_of,
+    is_type,
+    not_equal,
+    parse_rule,
+    rule,
+)
+
+if TYPE_CHECKING:
+    from jetbus.peer import (
+        UNCHANGED,
+        Adapted,
+        Event,
+        Fetch,
+        FetchAsync,
+        Method,
+        MethodAsync,
+        Mirror,
+        MirrorAsync,
+        Peer,
+        PeerAsync,
+        SetResult,
+        Sorted,
+        SortedAsync,
+        State,
+        StateAsync,
+    )
 
 __all__ = [
+    "UNCHANGED",
+    "Adapted",
     "AlreadyFetching",
+    "ConnectionLost",
     "EncodingNotSupported",
+    "Event",
+    "Fetch",
+    "FetchAsync",
     "FetchIdInUse",
     "FetchIdUnknown",
     "Foreign",
@@ -39,24 +84,58 @@ __all__ = [
     "Invalid",
     "InvalidRequest",
     "InvalidRule",
+    "InvalidValue",
     "JetError",
     "LimitReached",
     "LoginRefused",
+    "Method",
+    "MethodAsync",
+    "Mirror",
+    "MirrorAsync",
     "MissingParam",
     "NotAllowed",
+    "NotConnected",
     "NotFound",
     "NotMethod",
     "NotState",
     "Occupied",
     "OwnerLost",
     "ParseError",
+    "Peer",
+    "PeerAsync",
     "ReadOnly",
+    "Refused",
+    "Rule",
+    "SetResult",
+    "Sorted",
+    "SortedAsync",
+    "State",
+    "StateAsync",
     "TimedOut",
+    "TooSlow",
     "UnknownService",
     "UserRefused",
     "WrongCount",
     "WrongType",
     "__version__",
+    "above",
+    "below",
+    "equal",
+    "has_all_of",
+    "has_one_of",
+    "is_type",
+    "not_equal",
+    "parse_rule",
+    "rule",
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The peers are loaded when they are first asked for: the daemon needs none."""
+    if name in __all__:
+        import jetbus.peer
+
+        return getattr(jetbus.peer, name)
+    raise AttributeError(f"module 'jetbus' has no attribute {name!r}")

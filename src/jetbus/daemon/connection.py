@@ -189,7 +189,8 @@ class WebSocketConnection(Connection):
         """Ask for a sign of life; without one since the last time, the peer is gone."""
         if self._protocol.state is not State.OPEN:
             return
-        if self._heard:
+        held = self.session is not None and self.session.held  # nothing is read from it then, no pong either
+        if self._heard or held:
             self._protocol.send_ping(b"")
             self._send_protocol()
         else:

@@ -3,7 +3,7 @@
 The grammar of a rule text::
 
     rule    =  [ path ] { test }                 parts are separated by spaces; the path comes first
-    path    =  glob | JSON string                quote a path that has spaces or looks like a test
+    path    =  glob | JSON string                a quoted path is taken exactly as it is
     glob    =  text, "*" for any characters but "/", "**" for any characters
     test    =  "value" field operator operand  |  "nocase"
     field   =  { "." name | "[" index "]" }      nothing: the value itself
@@ -145,7 +145,9 @@ def _wire_words(glob: str) -> tuple[dict[str, Any], str | None]:
     if last:
         words["endsWith"] = last
     middle = [part for part in middle if part]
-    if middle:
+    if len(middle) == 1:
+        words["contains"] = middle[0]
+    elif middle:
         words["containsAllOf"] = middle
     only_any_text = all(stars == "**" for stars in re.findall(r"\*+", glob))
     exact = only_any_text and len(words) <= 1 and len(middle) <= 1
