@@ -112,6 +112,8 @@ class Config(Limits):
         "@/var/run/jet.socket", read_unix, "NAME", "Unix socket, @NAME for an abstract one, a path for a file, or off"
     )
     users: Path | None = _setting(None, Path, "FILE", "JSON file of users, passwords and groups", reload=True)
+    tls_cert: Path | None = _setting(None, Path, "FILE", "PEM certificate chain: TCP and WebSocket then speak TLS only")
+    tls_key: Path | None = _setting(None, Path, "FILE", "PEM key of the certificate, unless it is in the same file")
     tree: str = _setting(
         "strict", read_choice("strict", "flat"), "strict|flat", "strict: no state or method above or below another one"
     )

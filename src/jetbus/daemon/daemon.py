@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
-import gc
 import logging
 import os
 import socket
+import ssl
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +72,7 @@ class Daemon:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self._users = Users.load(config.users) if config.users else None
+        self._tls = _tls_context(config)
         self._aside = Aside(self.loop)
         self.bus = Bus(
             strict=config.tree == "strict",
@@ -112,14 +113,12 @@ class Daemon:
             self.loop.create_task(_every(lambda: REFRESH_S, self._refresh_if_fetched)),
             self.loop.create_task(_every(lambda: self.config.ws_ping_s, self._ping)),
         ]
-        gc.collect()
-        gc.freeze()
 
     async def _listen(self, kind: str, address: Address, face: type[Connection]) -> str:
         socks = _bind(kind, address)
         for sock in socks:
             make = partial(face, self, kind)
-            self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG))
+            self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG, ssl=self._tls))
         host, port = socks[0].getsockname()[:2]
         return str(Address(host, port))
 
@@ -160,6 +159,15 @@ class Daemon:
         for file in self._socket_files:
             file.unlink(missing_ok=True)
         self._aside.stop()
+
+    def config_as_listening(self) -> Config:
+        """The configuration with the ports that port 0 turned into, for starting it again at the same addresses."""
+        found: dict[str, Any] = {}
+        for kind in ("tcp", "ws"):
+            if kind in self.listening:
+                asked: Address = getattr(self.config, kind)
+                found[kind] = asked._replace(port=int(self.listening[kind].rpartition(":")[2]))
+        return dataclasses.replace(self.config, **found)
 
     # -- connections
 
@@ -241,6 +249,19 @@ async def _every(interval_s: Callable[[], float], do: Callable[[], None]) -> Non
         await asyncio.sleep(interval_s() or 1.0)
         if interval_s():
             do()
+
+
+def _tls_context(config: Config) -> ssl.SSLContext | None:
+    if config.tls_cert is None:
+        if config.tls_key is not None:
+            raise ConfigError("tls_key is given without tls_cert")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as problem:
+        raise ConfigError(f"cannot use certificate {config.tls_cert}: {problem}; give PEM files") from None
+    return context
 
 
 # -- sockets

@@ -16,6 +16,7 @@ from jetbus.daemon import config as settings
 from jetbus.daemon.config import Config, ConfigError
 from jetbus.daemon.daemon import Daemon
 from jetbus.daemon.users import UsersFileError
+from jetbus.loops import new_loop
 
 log = logging.getLogger("jetbus.daemon")
 
@@ -33,20 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.getLogger("jetbus.websocket").setLevel(logging.CRITICAL)
         _raise_file_limit(config.connections_max)
         gc.set_threshold(*GC_THRESHOLDS)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(config, arguments))
     except (ConfigError, UsersFileError) as problem:
         sys.exit(f"jetd: {problem}")
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.Loop
 
 
 async def _serve(config: Config, arguments: Sequence[str]) -> None:
@@ -64,6 +57,8 @@ async def _serve(config: Config, arguments: Sequence[str]) -> None:
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reload)
     await daemon.start()
+    gc.collect()
+    gc.freeze()
     print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), flush=True)
     notify_systemd("READY=1")
     await stopped.wait()

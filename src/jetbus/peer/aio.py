@@ -626,15 +626,6 @@ class PeerAsync:
         return groups
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop, the fast one where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 def _call(callback: Callable[[], Any] | None) -> None:
     if callback is None:
         return

@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from jetbus.errors import NotConnected, TimedOut
+from jetbus.loops import new_loop
 from jetbus.peer import aio
 from jetbus.peer.aio import GRACE_S, ROUTED_S, PeerAsync
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
@@ -412,7 +413,7 @@ class Peer:
             self._callbacks.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
-        loop = aio.new_loop()
+        loop = new_loop()
         self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="jet-callbacks")
 
         def run() -> None:
