@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jetbus.bus.access import Auth
     from jetbus.bus.tree import Element
 
-HEADS_MAX = 500
+HEADS_MAX = 64
 
 
 class Chunk:

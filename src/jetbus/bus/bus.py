@@ -11,15 +11,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Raw, UnsetType
 
 from jetbus.bus import services
-from jetbus.bus.access import Auth, read_access
+from jetbus.bus.access import read_access
 from jetbus.bus.audience import Outbox
 from jetbus.bus.fetches import Fetches
 from jetbus.bus.limits import Limits
+from jetbus.bus.outside import AtOnce, Nowhere, Users, Worker
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
@@ -57,55 +58,6 @@ _CHANGED = CLASSIC.changed
 _JSONRPC_2 = Raw(b'"2.0"')
 
 
-class Worker(Protocol):
-    """Runs for the bus what would block it or must wait."""
-
-    def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run ``work`` aside, then ``done`` with what it returned or the ``JetError`` it raised."""
-
-    def later(self, delay_s: float, then: Callable[[], None], /) -> None:
-        """Run ``then`` after a while."""
-
-
-class Users(Protocol):
-    """The users that may authenticate. All calls may block; refusals are ``JetError``s."""
-
-    def authenticate(self, name: str, password: str) -> Auth: ...
-
-    def passwd(self, actor: str | None, name: str, password: str) -> None: ...
-
-    def add_user(self, actor: str | None, name: str, password: str, groups: list[str]) -> None: ...
-
-
-class AtOnce:
-    """A worker for tests and small programs: runs everything at once and waits for nothing."""
-
-    def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        try:
-            outcome = work()
-        except JetError as error:
-            outcome = error
-        done(outcome)
-
-    def later(self, _delay_s: float, then: Callable[[], None]) -> None:
-        then()
-
-
-class _Nowhere:
-    """The outbox of the daemon's own session, which is never sent anything."""
-
-    slow = False
-
-    def put(self, frame: bytes) -> None: ...
-
-    def put_chunk(self, audience: Any, chunk: Any) -> None: ...
-
-    def lend(self, _audience: Any) -> list[bytes]:
-        return []
-
-    def put_event(self, audience: Any, path: str, kind: str, frame: bytes) -> None: ...
-
-
 class Bus:
     """States, methods, fetches and routes of all connected peers.
 
@@ -123,8 +75,7 @@ class Bus:
         users: Users | None = None,
         worker: Worker | None = None,
     ) -> None:
-        self.limits = limits or Limits()
-        self.timeout_s = timeout_s
+        self.configure(limits or Limits(), timeout_s)
         self.users = users
         self.worker: Worker = worker or AtOnce()
         self.tree = Tree(strict=strict)
@@ -139,8 +90,7 @@ class Bus:
         """Called before the daemon's own states are read, to bring them up to date."""
         self._now = 0.0
         self._connected = 0
-        self._own = Session(0, _Nowhere())
-        self._short_bytes = 2 * self.limits.depth_max
+        self._own = Session(0, Nowhere())
         self._busy: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
             "add": self._add,
             "remove": self._remove,
@@ -148,6 +98,13 @@ class Bus:
             "set": self._route,
             "call": self._route,
         }
+
+    def configure(self, limits: Limits, timeout_s: float) -> None:
+        """Set what may change while running."""
+        self.limits = limits
+        self.timeout_s = timeout_s
+        self._short_bytes = 2 * limits.depth_max
+        """A text up to this length cannot be nested too deeply."""
 
     # -- peers come and go
 

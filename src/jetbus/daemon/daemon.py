@@ -237,8 +237,7 @@ class Daemon:
         elif self._users is not None:
             self._users.reload()
         self.config = config
-        self.bus.limits = config
-        self.bus.timeout_s = config.timeout_s
+        self.bus.configure(config, config.timeout_s)
         self.flow.soft_bytes, self.flow.hard_bytes = config.outbox_soft_bytes, config.outbox_hard_bytes
         logging.getLogger("jetbus").setLevel(config.log_level.upper())
         log.info("configuration and users read again")
