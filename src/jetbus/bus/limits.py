@@ -1,4 +1,7 @@
-"""The limits of the brain, each with a name under which it is configured, counted and told."""
+"""The limits of the brain, each with a name under which it is configured, counted and told.
+
+``most`` is the highest a limit may be set to: deeper texts than that would exhaust the interpreter's own stack.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass, field
 class Limits:
     """How much of each there may be. ``help`` and defaults are shown by ``jetd --help``."""
 
-    depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message"})
+    depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message", "most": 500})
     batch_max: int = field(default=10_000, metadata={"help": "messages in one batch"})
     path_chars_max: int = field(default=4096, metadata={"help": "characters of a path"})
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})

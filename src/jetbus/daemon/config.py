@@ -12,6 +12,7 @@ import difflib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,10 +69,10 @@ def read_choice(*choices: str) -> Callable[[str], str]:
     return read
 
 
-def read_count(text: str) -> int:
+def read_count(text: str, most: int | None = None) -> int:
     """A whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("it is a whole number of at least 1")
+    if not text.isdecimal() or int(text) < 1 or (most is not None and int(text) > most):
+        raise ValueError("it is a whole number of at least 1" + (f" and at most {most}" if most is not None else ""))
     return int(text)
 
 
@@ -178,7 +179,7 @@ def _settings() -> list[Setting]:
             Setting(
                 one.name,
                 one.default,
-                about.get("read", read_count),
+                about.get("read") or partial(read_count, most=about.get("most")),
                 about.get("metavar", "N"),
                 about["help"],
                 about.get("reload", True),

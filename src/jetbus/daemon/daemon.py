@@ -329,6 +329,8 @@ def _cause(problem: OSError) -> str:
         return "it is in use; is another daemon running? Stop that one or choose another address"
     if problem.errno == errno.EACCES:
         return "not permitted; choose a port above 1023 or another path"
+    if problem.errno == errno.EADDRNOTAVAIL:
+        return "that is no address of this machine; localhost and * always are"
     return os.strerror(problem.errno) if problem.errno else str(problem)
 
 
