@@ -62,6 +62,9 @@ class Outbox(Protocol):
     def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
         """Send one event to a slow peer; a newer change of the same path may take its place."""
 
+    def forget(self, audience: Audience) -> None:
+        """The peer has left the audience: what it was told before must not be replaced by what comes later."""
+
 
 Key = tuple[bytes, Rule, str, str, "Auth | None", bool]
 

@@ -195,7 +195,8 @@ class Bus:
                 raise InvalidRequest(Raw(text), "a key is given twice")
             if bytes(envelope.params)[:1] == b"[" and method != "echo":
                 envelope.params = legacy.name_params(method, envelope.params)
-                session.dialect = LEGACY_POSITIONAL
+                if method in legacy.POSITIONS:
+                    session.dialect = LEGACY_POSITIONAL
             service = self._busy.get(method)
             if service is not None:
                 params = jsonrpc.read_params(envelope.params)
@@ -290,6 +291,8 @@ class Bus:
             raise Occupied(path)
         value = params.value
         element = Element(path, jsonrpc.encode(path), bytes(value) if value else None, session)
+        if session.dialect is not CLASSIC:
+            element.dialect = session.dialect
         if params.element or params.fetchOnly or params.access or params.timeout:
             _add_details(element, params)
         self._put_in(element)
@@ -391,7 +394,7 @@ class Bus:
             raise MissingParam("value")
         timeout_s = element.timeout_s if not params.timeout else _timeout(params)
         owner = element.owner
-        tail = owner.dialect.route("set" if is_set else "call", element, params)
+        tail = element.dialect.route("set" if is_set else "call", element, params)
         if not request_id:
             owner.send(b"{" + tail)
             return
@@ -461,7 +464,7 @@ def _add_details(element: Element, params: Params) -> None:
     """What few elements have."""
     if params.element:
         if element.owner.dialect is CLASSIC:
-            element.owner.dialect = LEGACY
+            element.dialect = element.owner.dialect = LEGACY
         described = legacy.Element(params.element)
         element.value = bytes(described.value) if described.value else None
         element.schema = None if described.schema is None else bytes(described.schema)

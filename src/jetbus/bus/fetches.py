@@ -56,6 +56,7 @@ class Fetches:
         """End one fetch of a session."""
         audience = session.fetches.pop(fetch_id)
         audience.leave(session.outbox)
+        session.outbox.forget(audience)
         if audience.empty:
             self._delist(audience)
 

@@ -6,7 +6,7 @@ node, never both. The tree knows nothing of peers beyond who owns a leaf, and te
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from jetbus.bus.access import Access, Auth
 from jetbus.errors import Occupied
 from jetbus.paths import is_daemons, parent_of
 from jetbus.rules import Rule
+from jetbus.wire.dialects import CLASSIC, Dialect
 
 if TYPE_CHECKING:
     from jetbus.bus.audience import Audience
@@ -33,6 +34,8 @@ class Element(Struct, eq=False):
     access: Access | None = None
     timeout_s: float | None = None
     schema: bytes | None = None
+    dialect: Dialect = CLASSIC
+    """How it was added, and so how requests reach its owner."""
     number: int = 0
     """Its place in the order of creation."""
     audiences: tuple[Audience, ...] = ()
@@ -137,5 +140,5 @@ class Tree:
             self._sorted.sort()
             self._unsorted = []
         first = bisect_left(self._sorted, prefix)
-        last = bisect_left(self._sorted, prefix + "\U0010ffff", first)
+        last = bisect_right(self._sorted, prefix, first, key=lambda path: path[: len(prefix)])
         return self._sorted[first:last]

@@ -154,6 +154,10 @@ class SocketOutbox:
             self._latest[key] = self._dropped + len(self._queue)
         self._enqueue(frame)
 
+    def forget(self, audience: Audience) -> None:
+        if self._latest:
+            self._latest = {key: position for key, position in self._latest.items() if key[0] is not audience}
+
     def _enqueue(self, frame: bytes) -> None:
         if self._closed:
             return
@@ -187,19 +191,25 @@ class SocketOutbox:
 
     def flush(self) -> None:
         """Write what was gathered in this turn."""
+        data = self._take_gathered()
+        if not data:
+            return
+        self._write(data)
+        if self._transport.get_write_buffer_size() > self._flow.hard_bytes:
+            self._give_up()
+
+    def _take_gathered(self) -> bytes:
         if self._last is not None:
             self._last.open_pieces = None
             self._last = None
         parts, self._parts = self._parts, []
         self._gathered_bytes = 0
         if self._closed or not parts:
-            return
+            return b""
         if self._shares:
             self._shares = False
             parts = [part if type(part) is bytes else part.joined() for part in parts]
-        self._write(parts[0] if len(parts) == 1 else b"".join(parts))
-        if self._transport.get_write_buffer_size() > self._flow.hard_bytes:
-            self._give_up()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _write(self, data: bytes) -> None:
         flow = self._flow
@@ -208,7 +218,10 @@ class SocketOutbox:
         self._transport.write(data)
 
     def pause(self) -> None:
-        """The socket takes no more for the moment."""
+        """The socket takes no more for the moment; what was gathered goes first when it does again."""
+        gathered = self._take_gathered()
+        if gathered:
+            self._enqueue(gathered)
         self._set_slow(True)
 
     def resume(self) -> None:

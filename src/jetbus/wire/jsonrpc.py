@@ -132,15 +132,16 @@ def is_compact(text: bytes, message: Message) -> bool:
     """Whether a message has no byte beyond its usual parts, thus no doubled key; false proves nothing."""
     params = message.params
     if params is None:
-        return len(text) == len(message.id) + len(message.result) + _RESULT_BYTES
-    method, path, spare = message.method, params.path, len(text) - len(params.value)
-    if method is None or path is UNSET:
+        size = len(message.result)
+        return size > 0 and len(text) == size + len(message.id) + _RESULT_BYTES
+    method, path, size = message.method, params.path, len(params.value)
+    if not size:
+        size = len(params.args) - _ARGS_FOR_VALUE
+    if method is None or path is UNSET or size <= 0:
         return False
-    if params.args:
-        spare -= len(params.args) - _ARGS_FOR_VALUE
     if message.id:
-        spare -= len(message.id) + _ID_BYTES
-    return spare == len(method) + len(path) + _CHANGE_BYTES
+        size += len(message.id) + _ID_BYTES
+    return len(text) == size + len(method) + len(path) + _CHANGE_BYTES
 
 
 _CHANGE_BYTES = len('{"method":"","params":{"path":"","value":}}')

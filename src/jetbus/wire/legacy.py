@@ -13,6 +13,7 @@ from jetbus.wire.jsonrpc import ABSENT, NULL, decode_members, encode, read_field
 
 POSITIONS: dict[str, tuple[str, ...]] = {
     "add": ("path", "element"),
+    "call": ("path", "args"),
     "remove": ("path",),
     "set": ("path", "value"),
     "change": ("path", "value"),
@@ -21,10 +22,7 @@ POSITIONS: dict[str, tuple[str, ...]] = {
     "fetch": ("id", "matcher"),
     "unfetch": ("id",),
 }
-"""The order of positional parameters; ``call`` has its own (see below) and ``echo`` takes anything."""
-
-RENAMED = {"notify": "post", "post": "post"}
-"""Two names of one service: the same week's documents had the one, then the other."""
+"""The order of positional parameters. ``call`` may also have its arguments one by one, ``echo`` takes anything."""
 
 
 def name_params(method: str, params: Raw) -> Raw:
@@ -34,7 +32,9 @@ def name_params(method: str, params: Raw) -> Raw:
         return _encode(_name_call(members))
     names = POSITIONS.get(method)
     if names is None:
-        raise WrongType("params")
+        if members:
+            raise WrongType("params")
+        return Raw(b"{}")
     if len(members) != len(names):
         raise WrongCount(f"[{','.join(names)}]")
     return _encode(dict(zip(names, members, strict=True)))
@@ -61,12 +61,12 @@ class Element:
 
     def __init__(self, raw: Raw) -> None:
         fields = read_fields(raw, "element")
-        kind = fields.get("type")
-        if kind is None:
+        if "type" not in fields:
             raise MissingParam("element.type")
-        if kind == Raw(b'"state"'):
+        kind = read_text(fields["type"], "element.type")
+        if kind == "state":
             self.value = fields.get("value", NULL)
-        elif kind == Raw(b'"method"'):
+        elif kind == "method":
             self.value = ABSENT
         else:
             raise WrongType("element.type")

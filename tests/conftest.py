@@ -1,0 +1,49 @@
+"""Fixtures: real daemons, shared by all tests that start them with the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support.daemon import Daemon
+
+Daemons = Callable[..., Daemon]
+
+
+@pytest.fixture(scope="session")
+def shared_daemons() -> Iterator[Daemons]:
+    """Start a daemon with these options, or hand out the one that is running with them."""
+    running: dict[tuple[str, ...], Daemon] = {}
+
+    def shared(*options: str) -> Daemon:
+        if options not in running:
+            running[options] = Daemon.start(*options)
+        return running[options]
+
+    yield shared
+    for daemon in running.values():
+        daemon.stop()
+
+
+@pytest.fixture
+def daemon(shared_daemons: Daemons) -> Iterator[Daemon]:
+    """A daemon with default options and nothing on its bus; shared, so that a test must close what it opens."""
+    shared = shared_daemons()
+    shared.await_empty()
+    yield shared
+    shared.check()
+
+
+@pytest.fixture
+def start_daemon() -> Iterator[Daemons]:
+    """Start daemons of this test's own, with any options; they are stopped and checked after it."""
+    started: list[Daemon] = []
+
+    def start(*options: str) -> Daemon:
+        started.append(Daemon.start(*options))
+        return started[-1]
+
+    yield start
+    for own in started:
+        own.stop()

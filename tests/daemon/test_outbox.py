@@ -1,0 +1,486 @@
+"""The way out to one peer: one write a turn, and what happens to one that does not read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from inmemory import IdleLoop, MemoryTransport, Peer, frames_of
+from jetbus.bus.bus import Bus
+from jetbus.daemon.outbox import Flow, SocketOutbox
+
+SOFT_BYTES = 1000
+HARD_BYTES = 10_000
+
+
+class Full(MemoryTransport):
+    """A transport that is full after every write: one that goes through the outbox's writes one at a time."""
+
+    def __init__(self, outbox: SocketOutbox | None = None) -> None:
+        super().__init__()
+        self.outbox = outbox
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        super().write(data)
+        if self.outbox is not None:
+            self.outbox.pause()
+
+
+class Story:
+    """An owner and one fetcher on a real outbox."""
+
+    def __init__(self, *, soft_bytes: int = SOFT_BYTES, hard_bytes: int = HARD_BYTES) -> None:
+        self.bus = Bus()
+        self.hits: Counter[str] = Counter()
+        self.flow = Flow(IdleLoop(), soft_bytes, hard_bytes, self.hits)
+        self.transport = Full()
+        self.outbox = SocketOutbox(self.transport, self.flow)
+        self.outbox.label = "the slow one"
+        self.session = self.bus.connect(self.outbox)
+        self.session.fresh = False
+        self.outbox.audiences = self.session.fetches.values()
+        self.owner = Peer(self.bus)
+        self._read = 0
+
+    def send(self, method: str, params: Any, **extra: Any) -> None:
+        """The slow peer sends something."""
+        message = json.dumps({**extra, "method": method, "params": params}, separators=(",", ":"))
+        self.bus.receive(self.session, [message.encode()], 0.0)
+
+    def add(self, path: str, value: Any) -> None:
+        self.owner.notify("add", {"path": path, "value": value})
+
+    def change(self, path: str, value: Any) -> None:
+        self.owner.notify("change", {"path": path, "value": value})
+
+    def remove(self, path: str) -> None:
+        self.owner.notify("remove", {"path": path})
+
+    def told(self) -> list[Any]:
+        """What has been written since the last time."""
+        data = self.transport.written[self._read :]
+        self._read += len(data)
+        return [json.loads(frame) for frame in frames_of(data)]
+
+    def short(self) -> list[str]:
+        """The same, each message in a few letters: `event path value`, `result id` or `sorted n`."""
+        return [_short(message) for message in self.told()]
+
+
+def _short(message: dict[str, Any]) -> str:
+    if "id" in message:
+        return f"result {message['id']}"
+    params = message["params"]
+    if "n" in params:
+        return f"sorted {params['n']}"
+    return f"{params['event']} {params['path']} {str(params.get('value'))[:4]}"
+
+
+@pytest.fixture
+def story() -> Story:
+    """A fetcher of everything who has read all there is, a state and its value."""
+    return _fetching({})
+
+
+def _fetching(params: dict[str, Any], **limits: int) -> Story:
+    story = Story(**limits)
+    story.add("a", 0)
+    story.add("b", 0)
+    story.send("fetch", {"id": "f", **params})
+    story.flow.flush()
+    story.told()
+    return story
+
+
+def _above_soft(story: Story) -> None:
+    """Make the peer slow and fill its queue beyond the soft limit with what cannot be conflated."""
+    story.outbox.pause()
+    story.send("echo", {"filling": "x" * story.flow.soft_bytes}, id="filling")
+
+
+# One write a turn.
+
+
+def test_one_write_a_turn(story: Story) -> None:
+    """All that a peer is told in one turn is one write."""
+    for value in range(5):
+        story.change("a", value)
+        story.send("echo", {}, id=value)
+    assert story.transport.writes[1:] == []
+    story.flow.flush()
+    assert len(story.transport.writes) == 2
+    assert story.short() == [word for value in range(5) for word in (f"change a {value}", f"result {value}")]
+
+
+def test_nothing_to_say_is_no_write(story: Story) -> None:
+    """An outbox with nothing in it is not written."""
+    story.flow.flush()
+    story.outbox.flush()
+    assert len(story.transport.writes) == 1
+
+
+def test_writes_are_counted(story: Story) -> None:
+    """Writes and bytes are counted for the metrics."""
+    before = story.flow.sent_bytes
+    story.change("a", 1)
+    story.flow.flush()
+    assert story.flow.sent == 2
+    assert story.flow.sent_bytes - before == len(story.transport.writes[-1])
+
+
+def test_waiting_bytes(story: Story) -> None:
+    """What a peer has not taken is gathered, queued or in the socket, and counted in all three places."""
+    assert story.outbox.waiting_bytes == 0
+    story.send("echo", {}, id=1)
+    gathered = story.outbox.waiting_bytes
+    assert gathered > 0
+    story.transport.stuck = True
+    story.flow.flush()
+    assert story.outbox.waiting_bytes == gathered
+    story.outbox.pause()
+    story.send("echo", {}, id=2)
+    assert story.outbox.waiting_bytes == 2 * gathered
+
+
+# Slow peers.
+
+
+def test_a_slow_peer_is_told_later(story: Story) -> None:
+    """While the socket takes nothing, nothing is written; then all of it is, in order."""
+    story.outbox.pause()
+    assert story.outbox.slow
+    story.change("a", 1)
+    story.send("echo", {}, id=1)
+    story.change("b", 2)
+    story.flow.flush()
+    assert story.told() == []
+    story.outbox.resume()
+    assert story.short() == ["change a 1", "result 1", "change b 2"]
+    assert not story.outbox.slow
+
+
+def test_below_the_soft_limit_all_is_told(story: Story) -> None:
+    """A peer that is slow, but not very, misses nothing."""
+    story.outbox.pause()
+    for value in range(5):
+        story.change("a", value)
+    story.outbox.resume()
+    assert story.short() == [f"change a {value}" for value in range(5)]
+    assert story.flow.conflated == 0
+    assert story.hits["outbox_soft_bytes"] == 0
+
+
+def test_above_the_soft_limit_changes_take_the_place_of_older_ones(story: Story) -> None:
+    """Above the soft limit a change takes the place of an older one of the same path, where that one waits."""
+    _above_soft(story)
+    story.change("a", 1)
+    story.change("b", 1)
+    story.send("echo", {}, id=1)
+    for value in range(2, 50):
+        story.change("a", value)
+    story.change("b", 2)
+    story.outbox.resume()
+    assert story.short() == ["result filling", "change a 49", "change b 2", "result 1"]
+    assert story.flow.conflated == 49
+    assert story.hits["outbox_soft_bytes"] == 1
+
+
+def test_add_and_remove_are_never_dropped(story: Story) -> None:
+    """Changes are conflated only between an add and a remove."""
+    _above_soft(story)
+    for value in (1, 2):
+        story.change("a", value)
+    story.remove("a")
+    story.add("a", 3)
+    for value in (4, 5):
+        story.change("a", value)
+    story.remove("a")
+    story.outbox.resume()
+    assert story.short() == [
+        "result filling",
+        "change a 2",
+        "remove a 2",
+        "add a 3",
+        "change a 5",
+        "remove a 5",
+    ]
+
+
+def test_a_value_that_stops_and_starts_matching(story: Story) -> None:
+    """Where a change makes a value stop or start matching, that is told, however slow the peer is."""
+    story = _fetching({"value": {"lessThan": 10}})
+    _above_soft(story)
+    for value in (1, 2, 20, 21, 3, 4, 5):
+        story.change("a", value)
+    story.outbox.resume()
+    assert story.short() == ["result filling", "change a 2", "remove a 20", "add a 3", "change a 5"]
+
+
+def test_every_is_never_conflated() -> None:
+    """A fetch that asked for every change gets every one."""
+    story = _fetching({"every": True})
+    _above_soft(story)
+    for value in range(20):
+        story.change("a", value)
+    story.outbox.resume()
+    assert story.short() == ["result filling", *(f"change a {value}" for value in range(20))]
+    assert story.flow.conflated == 0
+
+
+def test_sorted_lists_are_never_conflated() -> None:
+    """The messages of a sorted fetch build upon each other, so each is told."""
+    story = _fetching({"sort": {"byValue": "number"}})
+    _above_soft(story)
+    for value in range(1, 20):
+        story.change("a", value)
+    story.outbox.resume()
+    assert story.short() == ["result filling", *["sorted 2"] * 19]
+    assert story.flow.conflated == 0
+
+
+def test_fetches_are_conflated_by_themselves(story: Story) -> None:
+    """Two fetches of one path each get their newest value."""
+    story.send("fetch", {"id": "g"})
+    story.flow.flush()
+    story.told()
+    _above_soft(story)
+    for value in range(5):
+        story.change("a", value)
+    story.outbox.resume()
+    told = [message for message in story.told() if "method" in message]
+    assert sorted((message["method"], message["params"]["value"]) for message in told) == [("f", 4), ("g", 4)]
+
+
+def test_conflated_values_of_other_sizes(story: Story) -> None:
+    """The count of queued bytes stays right when a change takes the place of a shorter or longer one."""
+    _above_soft(story)
+    before = story.outbox.waiting_bytes
+    for value in ("x", "x" * 500, "y"):
+        story.change("a", value)
+    with_one = story.outbox.waiting_bytes
+    story.change("a", "z")
+    assert story.outbox.waiting_bytes == with_one
+    story.outbox.resume()
+    assert story.outbox.waiting_bytes == 0
+    assert len(story.transport.writes[-1]) == with_one
+    assert before < with_one < before + 500
+
+
+def test_after_the_queue_is_empty_nothing_is_conflated(story: Story) -> None:
+    """Once it has caught up, a peer is as quick as any other."""
+    _above_soft(story)
+    for value in range(5):
+        story.change("a", value)
+    story.outbox.resume()
+    story.told()
+    for value in range(5, 8):
+        story.change("a", value)
+    story.flow.flush()
+    assert story.short() == ["change a 5", "change a 6", "change a 7"]
+
+
+# A queue that goes out piece by piece.
+
+
+def _big(number: int) -> str:
+    return f"{number:04}" + "x" * 100_000
+
+
+@pytest.fixture
+def trickle() -> Iterator[Story]:
+    """A peer whose socket is full again after each write, below a soft limit of several writes."""
+    story = _fetching({}, soft_bytes=1_000_000, hard_bytes=1 << 40)
+    story.transport.outbox = story.outbox
+    yield story
+    story.outbox.close()
+
+
+def _drain(story: Story) -> list[str]:
+    """Let the socket take everything."""
+    told = story.short()
+    while story.outbox.waiting_bytes:
+        story.outbox.resume()
+        told += story.short()
+    return told
+
+
+def test_a_long_queue_goes_out_in_pieces(trickle: Story) -> None:
+    """A queue is written piece by piece, as the socket takes it, and in order."""
+    trickle.outbox.pause()
+    for number in range(12):
+        trickle.send("echo", _big(number), id=number)
+    writes = len(trickle.transport.writes)
+    trickle.outbox.resume()
+    assert len(trickle.transport.writes) == writes + 1
+    assert 0 < trickle.outbox.waiting_bytes < 12 * 100_000
+    assert trickle.outbox.slow
+    assert _drain(trickle) == [f"result {number}" for number in range(12)]
+    assert len(trickle.transport.writes) > writes + 2
+
+
+def test_what_comes_between_pieces_goes_last(trickle: Story) -> None:
+    """What a peer is told while its queue goes out comes after the queue."""
+    trickle.outbox.pause()
+    for number in range(8):
+        trickle.send("echo", _big(number), id=number)
+    trickle.outbox.resume()
+    trickle.change("a", 1)
+    trickle.send("echo", {}, id="last")
+    trickle.flow.flush()
+    assert _drain(trickle) == [*(f"result {number}" for number in range(8)), "change a 1", "result last"]
+
+
+def test_what_is_written_is_not_changed_any_more(trickle: Story) -> None:
+    """A change whose place has been written is told again, not put into the past."""
+    trickle.outbox.pause()
+    for number in range(12):
+        trickle.send("echo", _big(number), id=number)
+    trickle.change("a", 1)
+    while trickle.outbox.waiting_bytes:
+        trickle.outbox.resume()
+    for number in range(12):
+        trickle.send("echo", _big(number), id=number)
+    trickle.change("a", 2)
+    assert [word for word in _drain(trickle) if word.startswith("change")] == ["change a 1", "change a 2"]
+
+
+def test_newest_value_after_the_queue_was_short_for_a_while(trickle: Story) -> None:
+    """The newest value comes last, also when the queue was below the soft limit for some of the changes."""
+    trickle.outbox.pause()
+    for number in range(11):
+        trickle.send("echo", _big(number), id=number)
+    trickle.change("a", _big(1))
+    trickle.outbox.resume()
+    assert trickle.outbox.waiting_bytes < trickle.flow.soft_bytes
+    trickle.change("a", _big(2))
+    for number in range(11, 20):
+        trickle.send("echo", _big(number), id=number)
+    assert trickle.outbox.waiting_bytes > trickle.flow.soft_bytes
+    trickle.change("a", _big(3))
+    changes = [word for word in _drain(trickle) if word.startswith("change")]
+    assert changes[-1] == "change a 0003"
+
+
+def test_a_very_long_queue(story: Story) -> None:
+    """Thousands of queued events and conflated changes arrive in order after many pieces."""
+    story = _fetching({}, soft_bytes=1, hard_bytes=1 << 40)
+    story.transport.outbox = story.outbox
+    story.outbox.pause()
+    values = itertools.count(1)
+    sent = 0
+    told: list[str] = []
+    for _ in range(4):
+        for _ in range(9000):
+            story.send("echo", {}, id=sent)
+            sent += 1
+        for _ in range(3):
+            story.change("a", next(values))
+        story.outbox.resume()
+        told += story.short()
+    told += _drain(story)
+    assert [word for word in told if word.startswith("result")] == [f"result {number}" for number in range(sent)]
+    changes = [int(word.split()[2]) for word in told if word.startswith("change")]
+    assert changes == sorted(changes)
+    assert changes[-1] == 12
+
+
+# Given up.
+
+
+def test_at_the_hard_limit_the_peer_is_given_up(story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    """A peer that has not taken so many bytes is closed, logged once and counted; nothing is written any more."""
+    story.outbox.pause()
+    with caplog.at_level(logging.WARNING):
+        for number in range(200):
+            story.send("echo", {"filling": "x" * 100}, id=number)
+    assert story.transport.aborted
+    assert story.hits["outbox_hard_bytes"] == 1
+    assert len(caplog.records) == 1
+    assert "the slow one" in caplog.text
+    assert "outbox_hard_bytes = 10000" in caplog.text
+    story.outbox.resume()
+    story.flow.flush()
+    assert story.told() == []
+    assert story.outbox.waiting_bytes == 0
+
+
+def test_bytes_in_the_socket_count(story: Story) -> None:
+    """What the operating system has not sent counts towards the hard limit."""
+    story.transport.stuck = True
+    story.send("echo", {"filling": "x" * 9000}, id=1)
+    story.flow.flush()
+    assert not story.transport.aborted
+    story.outbox.pause()
+    story.send("echo", {"filling": "x" * 1000}, id=2)
+    assert story.transport.aborted
+
+
+def test_one_turn_beyond_the_hard_limit(story: Story) -> None:
+    """A peer that makes the daemon gather too much in one turn is given up as well."""
+    story.send("echo", {"filling": "x" * 6000}, id=1)
+    assert not story.transport.aborted
+    story.send("echo", {"filling": "x" * 6000}, id=2)
+    assert story.transport.aborted
+    story.flow.flush()
+    assert story.told() == []
+
+
+def test_events_of_one_turn_beyond_the_hard_limit(story: Story) -> None:
+    """Events that fill the socket beyond the hard limit end the connection."""
+    story.transport.stuck = True
+    for _ in range(20):
+        story.change("a", "x" * 1000)
+    story.flow.flush()
+    assert story.transport.aborted
+    assert story.hits["outbox_hard_bytes"] == 1
+
+
+def test_conflation_keeps_a_peer_alive(story: Story) -> None:
+    """A peer that reads nothing is not given up for changes alone: they take each other's place."""
+    _above_soft(story)
+    for value in range(10_000):
+        story.change("a", value)
+    assert not story.transport.aborted
+    story.outbox.resume()
+    assert story.short() == ["result filling", "change a 9999"]
+
+
+def test_the_others_are_not_harmed(story: Story) -> None:
+    """Who shares a fetch with a peer that is given up is told on."""
+    other = Peer(story.bus)
+    other.fetch("f")
+    story.outbox.pause()
+    for value in range(200):
+        story.change("b" if value % 2 else "a", value)
+        story.send("echo", {"filling": "x" * 100}, id=value)
+    assert story.transport.aborted
+    story.bus.disconnect(story.session)
+    story.change("a", 7)
+    events = other.events()
+    assert len(events) == 201
+    assert events[-1] == {"path": "a", "event": "change", "value": 7}
+
+
+def test_after_close_nothing_is_written(story: Story) -> None:
+    """A closed outbox takes everything and writes nothing."""
+    story.change("a", 1)
+    story.outbox.close()
+    story.change("a", 2)
+    story.send("echo", {}, id=1)
+    story.flow.flush()
+    story.outbox.flush()
+    assert story.told() == []
+
+
+def test_limits_can_change_while_running(story: Story) -> None:
+    """A new limit counts for connections that are there already."""
+    story.flow.hard_bytes = 100
+    story.outbox.pause()
+    story.send("echo", {"filling": "x" * 200}, id=1)
+    assert story.transport.aborted

@@ -1,0 +1,1 @@
+"""What the tests share: a real daemon process and a raw client; nothing here imports jetbus."""
