@@ -142,14 +142,20 @@ class Invalid(JetError):
     key: ClassVar[str] = "reason"
     says: ClassVar[str] = "{subject}"
     """What a person is told, when the one who raises it has nothing better to say."""
+    explains: ClassVar[bool] = True
+    """Whether ``data`` may have a message as well; some clients compare it as a whole."""
 
     def __init__(self, subject: Any, text: str | None = None) -> None:
         self.subject = subject
         super().__init__(text or self.says.format(subject=subject), {self.key: subject})
+        if text is not None and self.explains:
+            self.data["message"] = text
 
 
 class PathError(Invalid):
     """Refused because of what is, or is not, at a path."""
+
+    explains = False
 
     @property
     def path(self) -> str | None:
@@ -158,6 +164,8 @@ class PathError(Invalid):
 
 class ParamError(Invalid):
     """A parameter that is not as it must be; whoever knows the request adds it as ``got``."""
+
+    explains = False
 
     def got(self, params: Any) -> ParamError:
         self.data = {self.key: self.subject, "got": params}
@@ -260,6 +268,7 @@ class AlreadyFetching(Invalid):
     """Authenticate must come before the first fetch."""
 
     key = "alreadyFetching"
+    explains = False
 
     def __init__(self) -> None:
         super().__init__(True, "authenticate before the first fetch: what a fetch may see is decided when it starts")

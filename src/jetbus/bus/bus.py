@@ -106,6 +106,11 @@ class Bus:
         self._short_bytes = 2 * limits.depth_max
         """A text up to this length cannot be nested too deeply."""
 
+    @property
+    def element_count(self) -> int:
+        """How many states and methods the peers have added."""
+        return len(self.tree.elements) - len(self._own.elements)
+
     # -- peers come and go
 
     def connect(self, outbox: Outbox, framing: Framing = STREAM) -> Session:
@@ -285,7 +290,7 @@ class Bus:
         path = _path(params)
         if len(path) > self.limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
-        if len(self.tree.elements) >= self.limits.elements_max:
+        if self.element_count >= self.limits.elements_max:
             raise self.limit_reached("elements_max", "too many states and methods")
         if is_daemons(path):
             raise Occupied(path)

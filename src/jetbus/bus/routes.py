@@ -70,7 +70,8 @@ class Routes:
     def expired(self, now: float) -> list[Route]:
         """Close and give the routes whose time is up."""
         late = []
-        while self._ticks and self._ticks[0] <= now * TICKS_PER_S:
+        tick = int(now * TICKS_PER_S + 1e-6)  # a deadline that was a tick once must be one again
+        while self._ticks and self._ticks[0] <= tick:
             for route in self._buckets.pop(heapq.heappop(self._ticks)).values():
                 del route.owner.routes[route.id]
                 late.append(route)

@@ -78,7 +78,7 @@ class About:
         return {
             "uptime_s": round(time.monotonic() - self._started, 1),
             "connections": len(daemon.connections),
-            "elements": len(bus.tree.elements),
+            "elements": bus.element_count,
             "fetches": sum(len(session.fetches) for session in bus.sessions.values()),
             "audiences": len(bus.fetches),
             "routes": bus.routes.count,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import logging
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple
 
 import jetbus
 from jetbus.bus.limits import Limits
+
+log = logging.getLogger("jetbus.config")
 
 
 class ConfigError(Exception):
@@ -125,7 +128,11 @@ class Config(Limits):
         5.0, read_seconds, "S", "how often WebSocket peers are pinged, 0 for never", reload=True
     )
     ws_origins: tuple[str, ...] = _setting(
-        (), read_list, "URL,...", "web origins that may connect by WebSocket; default all", reload=True
+        (),
+        read_list,
+        "URL,...",
+        "origins of web pages that may connect by WebSocket, all if none are given",
+        reload=True,
     )
     message_bytes_max: int = _setting(10_000_000, read_count, "N", "bytes of a message", reload=True)
     connections_max: int = _setting(10_000, read_count, "N", "connections", reload=True)
@@ -223,6 +230,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     """The settings from flags, environment and file."""
     flags = vars(parser().parse_args(arguments))
     file = flags.pop("config") or environment.get("JET_CONFIG")
+    _warn_of_unknown(environment)
     values = _from_file(Path(file)) if file else {}
     for row in SETTINGS:
         if environment.get(row.variable):
@@ -237,6 +245,21 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     return config
 
 
+_OTHERS_VARIABLES = {"JET_CONFIG", "JET_URL", "JET_CONTEXT"}
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    known = {row.variable for row in SETTINGS}
+    for name in sorted(environment):
+        if name.startswith("JET_") and name not in known | _OTHERS_VARIABLES:
+            log.warning("there is no setting for the environment variable %s%s", name, _near(name, known))
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else "; jetd --help lists all settings"
+
+
 def _from_file(path: Path) -> dict[str, Any]:
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -248,8 +271,6 @@ def _from_file(path: Path) -> dict[str, Any]:
     for name, value in given.items():
         row = _BY_NAME.get(name)
         if row is None:
-            near = difflib.get_close_matches(name, _BY_NAME, 1)
-            hint = f"; did you mean {near[0]}?" if near else "; jetd --help lists all settings"
-            raise ConfigError(f"{path}: there is no setting {name!r}{hint}")
+            raise ConfigError(f"{path}: there is no setting {name!r}{_near(name, _BY_NAME)}")
         values[name] = row.value(value, str(path))
     return values

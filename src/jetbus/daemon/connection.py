@@ -147,7 +147,8 @@ class WebSocketConnection(Connection):
     def __init__(self, daemon: Daemon, kind: str) -> None:
         super().__init__(daemon, kind)
         config = daemon.config
-        origins = [Origin(origin) for origin in config.ws_origins] if config.ws_origins else None
+        # Only browsers tell an origin; who tells none is no web page.
+        origins = [None, *map(Origin, config.ws_origins)] if config.ws_origins else None
         self._protocol = ServerProtocol(
             origins=origins,
             select_subprotocol=_select_subprotocol,
@@ -168,7 +169,10 @@ class WebSocketConnection(Connection):
     def data_received(self, data: bytes) -> None:
         self._heard = True
         protocol = self._protocol
-        protocol.receive_data(data)
+        if protocol.state is State.CONNECTING and not data[:1].isalpha():
+            protocol.receive_eof()  # whatever this is, a request starts with its method
+        else:
+            protocol.receive_data(data)
         if isinstance(protocol.handshake_exc, InvalidMessage):
             self.outbox.put(_BAD_REQUEST)
         messages: list[bytes] = []
@@ -206,17 +210,23 @@ class WebSocketConnection(Connection):
             self._send_protocol()
 
     def _on_request(self, request: Request) -> None:
-        page = self._daemon.page(request.path.partition("?")[0])
-        if page is not None and "Upgrade" not in request.headers:
-            response: Response = self._protocol.reject(200, page.text)
-            del response.headers["Content-Type"]
-            response.headers["Content-Type"] = page.content_type
-        else:
+        if "Upgrade" in request.headers:
             response = self._protocol.accept(request)
+        else:
+            response = self._page(request.path.partition("?")[0])
         self._protocol.send_response(response)
         self._send_protocol()
         if self._protocol.state is State.OPEN:
             self._open_session()
+
+    def _page(self, path: str) -> Response:
+        page = self._daemon.page(path)
+        if page is None:
+            return self._protocol.reject(404, "a Jet daemon: connect by WebSocket, or see /health and /metrics\n")
+        response = self._protocol.reject(200, page.text)
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = page.content_type
+        return response
 
     def _on_frame(self, frame: Frame, messages: list[bytes]) -> None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):

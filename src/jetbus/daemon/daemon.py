@@ -21,7 +21,7 @@ from jetbus.daemon.about import REFRESH_S, About, Page
 from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
 from jetbus.daemon.connection import Connection, StreamConnection, WebSocketConnection
 from jetbus.daemon.outbox import Flow
-from jetbus.daemon.users import Users
+from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
 
 log = logging.getLogger("jetbus.daemon")
@@ -45,6 +45,9 @@ class Aside:
                 outcome = work()
             except JetError as error:
                 outcome = error
+            except UsersFileError as problem:
+                log.error("%s", problem)
+                outcome = Internal(str(problem))
             except Exception:
                 log.exception("a service failed")
                 outcome = Internal("the daemon could not do it; its log says why")
@@ -71,14 +74,13 @@ class Daemon:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loop = asyncio.get_running_loop()
-        self._users = Users.load(config.users) if config.users else None
         self._tls = _tls_context(config)
         self._aside = Aside(self.loop)
         self.bus = Bus(
             strict=config.tree == "strict",
             limits=config,
             timeout_s=config.timeout_s,
-            users=self._users,
+            users=Users.load(config.users) if config.users else None,
             worker=self._aside,
         )
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
@@ -109,6 +111,7 @@ class Daemon:
             raise
         if not self.listening:
             raise ConfigError("tcp, ws and unix are all off: the daemon would listen nowhere")
+        self.about.refresh()
         self._timers = [
             self.loop.create_task(_every(lambda: REFRESH_S, self._refresh_if_fetched)),
             self.loop.create_task(_every(lambda: self.config.ws_ping_s, self._ping)),
@@ -231,16 +234,19 @@ class Daemon:
             if not row.reload and getattr(config, row.name) != getattr(self.config, row.name):
                 log.warning("%s has changed in the configuration; restart the daemon for that", row.name)
                 config = dataclasses.replace(config, **{row.name: getattr(self.config, row.name)})
-        if config.users != self.config.users:
-            self._users = Users.load(config.users) if config.users else None
-            self.bus.users = self._users
-        elif self._users is not None:
-            self._users.reload()
+        self._aside.run(lambda: Users.load(config.users) if config.users else None, self._on_users)
         self.config = config
         self.bus.configure(config, config.timeout_s)
         self.flow.soft_bytes, self.flow.hard_bytes = config.outbox_soft_bytes, config.outbox_hard_bytes
         logging.getLogger("jetbus").setLevel(config.log_level.upper())
-        log.info("configuration and users read again")
+        log.info("configuration read again")
+
+    def _on_users(self, outcome: Users | JetError | None) -> None:
+        if isinstance(outcome, JetError):
+            log.error("users stay as they were: %s", outcome)
+        else:
+            self.bus.users = outcome
+            log.info("users read again")
 
 
 async def _every(interval_s: Callable[[], float], do: Callable[[], None]) -> None:
@@ -331,6 +337,8 @@ def _cause(problem: OSError) -> str:
         return "not permitted; choose a port above 1023 or another path"
     if problem.errno == errno.EADDRNOTAVAIL:
         return "that is no address of this machine; localhost and * always are"
+    if problem.errno == errno.ENOENT:
+        return "its folder does not exist; make it or choose another path"
     return os.strerror(problem.errno) if problem.errno else str(problem)
 
 

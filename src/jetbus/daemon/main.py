@@ -62,6 +62,9 @@ async def _serve(config: Config, arguments: Sequence[str]) -> None:
     print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), flush=True)
     notify_systemd("READY=1")
     await stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)  # it is stopping already
     notify_systemd("STOPPING=1")
     await daemon.stop()
 

@@ -142,15 +142,13 @@ class SocketOutbox:
         key = (audience, path)
         if kind != "change":
             self._latest.pop(key, None)
-        elif self._queued_bytes > self._flow.soft_bytes:
+        else:
             position = self._latest.get(key, -1) - self._dropped
-            if position >= self._head:
+            if self._queued_bytes > self._flow.soft_bytes and position >= self._head:
                 self._queued_bytes += len(frame) - len(self._queue[position])
                 self._queue[position] = frame
                 self._flow.conflated += 1
                 return
-            if not self._latest:
-                self._flow.limit_hits["outbox_soft_bytes"] += 1
             self._latest[key] = self._dropped + len(self._queue)
         self._enqueue(frame)
 
@@ -161,8 +159,11 @@ class SocketOutbox:
     def _enqueue(self, frame: bytes) -> None:
         if self._closed:
             return
+        before_bytes = self._queued_bytes
         self._queue.append(frame)
         self._queued_bytes += len(frame)
+        if before_bytes <= self._flow.soft_bytes < self._queued_bytes:
+            self._flow.limit_hits["outbox_soft_bytes"] += 1
         if self.waiting_bytes > self._flow.hard_bytes:
             self._give_up()
 

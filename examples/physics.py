@@ -1,0 +1,205 @@
+"""The demo's plant: three pumps fill a heated tank, a valve empties it, and one pump has a bad bearing.
+
+Pure arithmetic: `step` moves time on, `values` shows every state by its path. Speed makes flow, flow makes level, level
+and heater make temperature; so the states move together as those of a real plant do. Nothing here knows the bus.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+TANK_L = 2000.0
+AMBIENT_C = 18.0
+L_PER_TURN = 0.05
+HEAT_J_PER_L_K = 4190.0
+FAULTY_PUMP = 2
+FAULT_EVERY_S = 30.0
+FAULT_FROM_S = 10.0
+FAULT_FOR_S = 8.0
+
+
+def towards(now: float, goal: float, dt_s: float, time_constant_s: float) -> float:
+    """First-order lag: the usual way in which things come to rest."""
+    return now + (goal - now) * min(1.0, dt_s / time_constant_s)
+
+
+@dataclass
+class Pump:
+    """Turns with some inertia, pumps what it turns, warms its bearing."""
+
+    number: int
+    setpoint_rpm: float
+    running: bool = True
+    bad_bearing: bool = False
+    speed_rpm: float = 0.0
+    bearing_c: float = AMBIENT_C
+    turns: float = 0.0
+    starts: int = 1
+
+    @property
+    def flow_l_min(self) -> float:
+        return self.speed_rpm * L_PER_TURN * (0.6 if self.bad_bearing else 1.0)
+
+    @property
+    def current_a(self) -> float:
+        return 0.3 + (self.speed_rpm / 1000) ** 2 * (1.5 if self.bad_bearing else 1.0) if self.speed_rpm > 1 else 0.0
+
+    def vibration_mm_s(self, noise: float) -> float:
+        return self.speed_rpm / 1500 * (6.0 if self.bad_bearing else 1.0) * (1 + 0.1 * noise)
+
+    def step(self, dt_s: float) -> None:
+        self.speed_rpm = towards(self.speed_rpm, self.setpoint_rpm if self.running else 0.0, dt_s, 2.0)
+        friction_k = self.speed_rpm / 1000 * (60.0 if self.bad_bearing else 15.0)
+        self.bearing_c = towards(self.bearing_c, AMBIENT_C + friction_k, dt_s, 12.0)
+        self.turns += self.speed_rpm * dt_s / 60
+
+    def switch(self, on: bool) -> None:
+        self.starts += on and not self.running
+        self.running = on
+
+
+class Limit(NamedTuple):
+    """A number that may be set: its range, its unit and where it goes."""
+
+    low: float
+    high: float
+    unit: str
+    apply: Callable[[float], None]
+
+
+@dataclass
+class Plant:
+    """All of it. `values` and `limits` are what a peer needs."""
+
+    pumps: list[Pump] = field(default_factory=lambda: [Pump(1, 1200.0), Pump(2, 900.0), Pump(3, 600.0)])
+    time_s: float = 0.0
+    level_l: float = 900.0
+    temperature_c: float = 40.0
+    valve_percent: float = 55.0
+    heater_setpoint_c: float = 45.0
+    heater_kw: float = 0.0
+    delivered_l: float = 0.0
+    energy_kwh: float = 0.0
+    alarms_raised: int = 0
+    alarms: list[str] = field(default_factory=list)
+    dice: random.Random = field(default_factory=lambda: random.Random(2012))  # noqa: S311 - noise, not secrets
+
+    @property
+    def inflow_l_min(self) -> float:
+        return sum(pump.flow_l_min for pump in self.pumps)
+
+    @property
+    def outflow_l_min(self) -> float:
+        return 4.0 * self.valve_percent * math.sqrt(self.level_l / TANK_L)
+
+    def step(self, dt_s: float) -> None:
+        """Let some time pass."""
+        self.time_s += dt_s
+        bad = self.time_s >= FAULT_FROM_S and (self.time_s - FAULT_FROM_S) % FAULT_EVERY_S < FAULT_FOR_S
+        for pump in self.pumps:
+            pump.bad_bearing = bad and pump.number == FAULTY_PUMP
+            pump.step(dt_s)
+        inflow_l, outflow_l = self.inflow_l_min * dt_s / 60, self.outflow_l_min * dt_s / 60
+        self._step_heat(inflow_l, dt_s)
+        self.level_l = min(TANK_L, max(0.0, self.level_l + inflow_l - outflow_l))
+        self.delivered_l += outflow_l
+        self.energy_kwh += (self.heater_kw + sum(pump.current_a for pump in self.pumps) * 0.4) * dt_s / 3600
+        self._step_alarms()
+
+    def _step_heat(self, inflow_l: float, dt_s: float) -> None:
+        water_l = max(50.0, self.level_l)
+        self.heater_kw = min(400.0, max(0.0, 80.0 * (self.heater_setpoint_c - self.temperature_c)))
+        heated_k = self.heater_kw * 1000 * dt_s / (water_l * HEAT_J_PER_L_K)
+        mixed_k = (AMBIENT_C - self.temperature_c) * inflow_l / (water_l + inflow_l)
+        self.temperature_c += heated_k + mixed_k - (self.temperature_c - AMBIENT_C) * dt_s / 20_000
+
+    def _step_alarms(self) -> None:
+        conditions = {
+            "tank nearly full": self.level_l > 0.95 * TANK_L,
+            "tank nearly empty": self.level_l < 0.05 * TANK_L,
+            "too hot": self.temperature_c > 70.0,
+            **{f"pump {pump.number}: bearing": pump.bad_bearing and pump.running for pump in self.pumps},
+        }
+        before, self.alarms = self.alarms, [name for name, holds in conditions.items() if holds]
+        self.alarms_raised += len(set(self.alarms) - set(before))
+
+    # -- what can be done with it
+
+    def limits(self) -> dict[str, Limit]:
+        """What may be set, by path."""
+
+        def put(target: object, name: str) -> Callable[[float], None]:
+            return lambda value: setattr(target, name, value)
+
+        pumps = {
+            f"plant/pump/{pump.number}/setpoint_rpm": Limit(0, 3000, "rpm", put(pump, "setpoint_rpm"))
+            for pump in self.pumps
+        }
+        return {
+            **pumps,
+            "plant/valve/opening_percent": Limit(0, 100, "%", put(self, "valve_percent")),
+            "plant/heater/setpoint_c": Limit(10, 90, "°C", put(self, "heater_setpoint_c")),
+        }
+
+    def switch(self, numbers: set[int], on: bool) -> list[int]:
+        """Start or stop pumps; gives the numbers of those that run now."""
+        for pump in self.pumps:
+            if pump.number in numbers:
+                pump.switch(on)
+        return [pump.number for pump in self.pumps if pump.running]
+
+    def counters(self) -> dict[str, float]:
+        """What is counted, by name."""
+        return {
+            "delivered_l": round(self.delivered_l, 1),
+            "energy_kwh": round(self.energy_kwh, 3),
+            "alarms_raised": self.alarms_raised,
+        }
+
+    def reset(self, names: list[str]) -> dict[str, float]:
+        """Set counters to zero; gives what they had reached."""
+        reached = {name: self.counters()[name] for name in names}
+        for name in names:
+            setattr(self, name, type(getattr(self, name))(0))
+        return reached
+
+    # -- how it looks
+
+    def values(self) -> dict[str, Any]:
+        """Every state by its path, rounded as an instrument would show it."""
+        shown: dict[str, Any] = {"plant/info": {"name": "pump house", "pumps": len(self.pumps), "tank_l": TANK_L}}
+        for pump in self.pumps:
+            shown |= {f"plant/pump/{pump.number}/{name}": value for name, value in self._pump_values(pump).items()}
+        shown |= {
+            "plant/tank/level_l": round(self.level_l, 1),
+            "plant/tank/level_percent": round(100 * self.level_l / TANK_L, 1),
+            "plant/tank/temperature_c": round(self.temperature_c, 2),
+            "plant/tank/pressure_mbar": round(self.level_l / TANK_L * 196 + self.dice.gauss(0, 0.1), 1),
+            "plant/tank/inflow_l_min": round(self.inflow_l_min, 1),
+            "plant/tank/outflow_l_min": round(self.outflow_l_min, 1),
+            "plant/valve/opening_percent": self.valve_percent,
+            "plant/heater/setpoint_c": self.heater_setpoint_c,
+            "plant/heater/power_kw": round(self.heater_kw, 1),
+            "plant/ambient_c": round(AMBIENT_C + self.dice.gauss(0, 0.02), 1),
+            "plant/time_s": round(self.time_s),
+            "plant/alarms": list(self.alarms),
+        }
+        return shown | {f"plant/counter/{name}": value for name, value in self.counters().items()}
+
+    def _pump_values(self, pump: Pump) -> dict[str, Any]:
+        return {
+            "setpoint_rpm": pump.setpoint_rpm,
+            "running": pump.running,
+            "speed_rpm": round(pump.speed_rpm),
+            "flow_l_min": round(pump.flow_l_min, 1),
+            "current_a": round(pump.current_a, 2),
+            "bearing_c": round(pump.bearing_c, 1),
+            "vibration_mm_s": round(pump.vibration_mm_s(self.dice.gauss(0, 1)), 2),
+            "turns": round(pump.turns),
+            "starts": pump.starts,
+            "fault": "bearing" if pump.bad_bearing else None,
+        }
