@@ -16,7 +16,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from jetbus.bus.access import Auth
-from jetbus.bus.bus import Users as BusUsers
+from jetbus.bus.outside import Users as BusUsers
 from jetbus.daemon.users import (
     FILE_BYTES_MAX,
     GROUPS_MAX,

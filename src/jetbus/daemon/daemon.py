@@ -121,7 +121,11 @@ class Daemon:
         socks = _bind(kind, address)
         for sock in socks:
             make = partial(face, self, kind)
-            self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG, ssl=self._tls))
+            try:
+                server = await self.loop.create_server(make, sock=sock, backlog=BACKLOG, ssl=self._tls)
+            except OSError as problem:
+                raise ConfigError(f"cannot listen on {kind} {address}: {_cause(problem)}") from None
+            self._servers.append(server)
         host, port = socks[0].getsockname()[:2]
         return str(Address(host, port))
 

@@ -6,7 +6,7 @@ and ``read_matcher`` from the parameters of a request.
 
 from jetbus.rules.matching import EVERYTHING, Rule, Sort
 from jetbus.rules.operators import PATH_TESTS, TYPES, VALUE_TESTS
-from jetbus.rules.reading import RULES_MAX, read_matcher, read_rule, write_rule
+from jetbus.rules.reading import ALTERNATIVES_MAX, RULES_MAX, read_matcher, read_rule, write_rule
 from jetbus.rules.text import (
     Is,
     above,
@@ -21,6 +21,7 @@ from jetbus.rules.text import (
 )
 
 __all__ = [
+    "ALTERNATIVES_MAX",
     "EVERYTHING",
     "PATH_TESTS",
     "RULES_MAX",

@@ -115,8 +115,8 @@ class Rule:
     @cached_property
     def sees_daemon(self) -> bool:
         """Whether the daemon's own states may match: only where the rule itself starts with ``$``."""
-        starts = [self.prefix, *(self.exact_paths or ())]
-        return any(start.startswith("$") for start in starts)
+        starts = [operand for op, operand in self.path if op in ("equals", "equalsOneOf", "startsWith")]
+        return any(text.startswith("$") for start in starts for text in ([start] if isinstance(start, str) else start))
 
     def both(self, other: Rule) -> Rule:
         """The rule that holds where this one and the other hold; the other's order, if it has one."""

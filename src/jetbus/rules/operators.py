@@ -42,8 +42,8 @@ PATH_TESTS: dict[str, PathOperator] = {
     "startsNotWith": PathOperator(False, lambda start: lambda path: not path.startswith(start)),
     "endsWith": PathOperator(False, lambda end: lambda path: path.endswith(end)),
     "endsNotWith": PathOperator(False, lambda end: lambda path: not path.endswith(end)),
-    "equalsOneOf": PathOperator(True, lambda wanted: lambda path: path in wanted),
-    "equalsNotOneOf": PathOperator(True, lambda wanted: lambda path: path not in wanted),
+    "equalsOneOf": PathOperator(True, lambda wanted: frozenset(wanted).__contains__),
+    "equalsNotOneOf": PathOperator(True, lambda unwanted: lambda path: path not in unwanted),
 }
 
 
@@ -115,7 +115,8 @@ VALUE_TESTS: dict[str, ValueOperator] = {
     ),
 }
 
-_FIELD = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\d{1,9})\]")
+_FIRST_STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
+_NEXT_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 def parse_field(text: str) -> Steps:
@@ -127,7 +128,7 @@ def parse_field(text: str) -> Steps:
     steps: list[str | int] = []
     end = 0
     while end < len(text):
-        step = _FIELD.match(text, end)
+        step = (_NEXT_STEP if steps else _FIRST_STEP).match(text, end)
         if step is None:
             raise InvalidRule(text, f"{text!r} is no field path such as a.b[1]")
         steps.append(step[1] if step[1] is not None else int(step[2]))

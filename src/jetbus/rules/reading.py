@@ -15,7 +15,9 @@ from jetbus.rules.matching import Rule, Sort
 from jetbus.rules.operators import PATH_TESTS, VALUE_TESTS, Steps, field_text, parse_field
 
 RULES_MAX = 100
-"""Operators, alternatives and fields in one rule, at the most."""
+"""Operators and fields in one rule, at the most."""
+ALTERNATIVES_MAX = 10_000
+"""Texts in the list of one operator, such as the paths of ``equalsOneOf``."""
 
 
 def read_rule(params: dict[str, Any]) -> Rule:
@@ -40,6 +42,8 @@ def _read_path_test(op: str, operand: Any, fold: bool) -> tuple[str, str | tuple
     if operator.takes_list:
         if not isinstance(operand, list) or not all(isinstance(one, str) for one in operand):
             raise InvalidRule(op, f"{op} takes a list of strings")
+        if len(operand) > ALTERNATIVES_MAX:
+            raise InvalidRule(op, f"{op} takes at most {ALTERNATIVES_MAX} strings; use several fetches")
         return op, tuple(one.lower() if fold else one for one in operand)
     if not isinstance(operand, str):
         raise InvalidRule(op, f"{op} takes a string")

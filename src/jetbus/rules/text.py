@@ -20,6 +20,7 @@ A glob that the wire has no word for is sent as the nearest wider rule and teste
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -76,7 +77,13 @@ def has_all_of(*members: Any) -> Is:
 _OPERATORS = {">": "greaterThan", "<": "lessThan", "=": "equals", "!=": "equalsNot", ":": "isType"}
 _TEST = re.compile(r"value((?:\.[^\s.\[\]<>=!:\"]+|\[\d+\])*)\s*(>|<|=|!=|:)\s*")
 _WORD = re.compile(r"\S+")
-_JSON = json.JSONDecoder()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse_rule(text: str) -> Rule:
@@ -93,7 +100,7 @@ def parse_rule(text: str) -> Rule:
         if test := _TEST.match(text, at):
             operand, end = _operand(text, test)
             tests.append((parse_field(test[1].removeprefix(".")), Is(_OPERATORS[test[2]], operand)))
-        elif text[at] == '"' and path is None:
+        elif text[at] == '"' and path is None and not tests:
             path, end = _json(text, at)
             exact = True
         else:
@@ -127,7 +134,7 @@ def _operand(text: str, test: re.Match[str]) -> tuple[Any, int]:
 def _json(text: str, at: int) -> tuple[Any, int]:
     try:
         return _JSON.raw_decode(text, at)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidRule(
             text, f'{text[at:]!r} in rule {text!r} does not start with JSON; quote text as "text"'
         ) from None
@@ -202,10 +209,13 @@ def rule(
     }
     tests: list[tuple[Steps, Is]] = [((), test) for test in _tests(value)]
     tests += [(parse_field(field), test) for field, some in (fields or {}).items() for test in _tests(some)]
-    made = _rule(given, None, case_insensitive, tests)
+    base = parse_rule(text) if isinstance(text, str) else text
+    if base is not None and case_insensitive:
+        base = _folded(base)
+    fold = case_insensitive or (base is not None and base.case_insensitive)
+    made = _rule(given, None, fold, tests)
     if sort_by is not None:
         made = _sorted(made, sort_by, sort_type, descending, first, last)
-    base = parse_rule(text) if isinstance(text, str) else text
     return made if base is None else base.both(made)
 
 
@@ -229,6 +239,15 @@ def _rule(words: dict[str, Any], glob: str | None, fold: bool, tests: list[tuple
         known.test(operand)
         value.append((steps, operator, json.dumps(operand, sort_keys=True)))
     return Rule(path=base.path, case_insensitive=fold, value=tuple(value), glob=glob.lower() if glob and fold else glob)
+
+
+def _folded(made: Rule) -> Rule:
+    """The same rule, whatever the case of letters."""
+    path = tuple(
+        (op, operand.lower() if isinstance(operand, str) else tuple(one.lower() for one in operand))
+        for op, operand in made.path
+    )
+    return dataclasses.replace(made, path=path, case_insensitive=True, glob=made.glob and made.glob.lower())
 
 
 def _sorted(made: Rule, sort_by: str, sort_type: str, descending: bool, first: int, last: int) -> Rule:

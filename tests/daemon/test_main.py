@@ -1,0 +1,519 @@
+"""The process: how it starts, listens, reloads and stops, and how it talks to systemd and to browsers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher
+
+import jetbus
+from support.daemon import COMMAND, Daemon
+from support.rawws import CLOSE, PING, PONG, TEXT, RawWebSocket, frame, upgrade
+from support.wire import Closed, TcpWire, UnixWire, WebSocketWire, Wire
+
+WITHIN_S = 20.0
+CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+StartDaemon = Callable[..., Daemon]
+
+
+def _run(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run a daemon that ends by itself."""
+    return subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=WITHIN_S, check=False)
+
+
+def _refused(*options: str) -> str:
+    """The one sentence with which a daemon refuses to start."""
+    ended = _run(*options)
+    assert ended.returncode == 1, ended
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("jetd: ")
+    return line
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+# Listening.
+
+
+def test_ready_line(start_daemon: StartDaemon) -> None:
+    """With port 0 the ready line names the ports that were free, and all three transports answer there."""
+    daemon = start_daemon()
+    assert re.fullmatch(r"ready tcp=127\.0\.0\.1:\d+ ws=127\.0\.0\.1:\d+ unix=@\S+", daemon.ready)
+    assert 0 not in (daemon.address("tcp")[1], daemon.address("ws")[1])
+    for transport in ("tcp", "ws", "unix"):
+        with daemon.connect(transport) as peer:
+            assert peer.result("echo", {"x": transport}) == {"x": transport}
+
+
+@pytest.mark.parametrize("off", ["tcp", "ws", "unix"])
+def test_a_transport_that_is_off(start_daemon: StartDaemon, off: str) -> None:
+    """A transport that is off is not in the ready line, and the others are there."""
+    daemon = start_daemon(f"--{off}", "off")
+    assert set(daemon.listens) == {"tcp", "ws", "unix"} - {off}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_localhost_is_both_loopbacks(start_daemon: StartDaemon, host: str) -> None:
+    """Who listens on localhost is reached by IPv4 and by IPv6, at the same port."""
+    if ":" in host and not _has_ipv6():
+        pytest.skip("this machine has no IPv6 loopback")
+    daemon = start_daemon("--tcp", "localhost:0", "--ws", "localhost:0")
+    wires: list[Wire] = [TcpWire((host, daemon.address("tcp")[1])), WebSocketWire((host, daemon.address("ws")[1]))]
+    for wire in wires:
+        with wire:
+            assert wire.result("echo", {}) == {}
+
+
+def test_ipv6_in_the_ready_line(start_daemon: StartDaemon) -> None:
+    """An IPv6 address is shown in brackets."""
+    if not _has_ipv6():
+        pytest.skip("this machine has no IPv6 loopback")
+    daemon = start_daemon("--tcp", "[::1]:0")
+    assert daemon.listens["tcp"].startswith("[::1]:")
+    with daemon.connect("tcp") as peer:
+        assert peer.result("echo", {}) == {}
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws", "unix"])
+def test_an_address_in_use(start_daemon: StartDaemon, transport: str) -> None:
+    """A second daemon at the same address says so in one sentence and ends with code 1; the first one goes on."""
+    daemon = start_daemon()
+    where = daemon.listens[transport]
+    options = {"tcp": "off", "ws": "off", "unix": "off", transport: where}
+    told = _refused(*(word for name, value in options.items() for word in (f"--{name}", value)))
+    assert where in told
+    assert "in use" in told
+    with daemon.connect(transport) as peer:
+        assert peer.result("echo", {}) == {}
+
+
+REFUSALS: dict[str, tuple[list[str], str]] = {
+    "a bad setting": (["--tcp", "nonsense"], "HOST:PORT"),
+    "a missing file": (["--config", "/nonexistent/jetd.toml"], "/nonexistent/jetd.toml"),
+    "a missing users file": (["--users", "/nonexistent/users.json"], "/nonexistent/users.json"),
+    "nowhere to listen": (["--tcp", "off", "--ws", "off", "--unix", "off"], "off"),
+    "a host that is not known": (["--tcp", "no-such-host.invalid:0", "--ws", "off", "--unix", "off"], "no-such-host"),
+    "somebody else's address": (["--tcp", "192.0.2.1:0", "--ws", "off", "--unix", "off"], "192.0.2.1"),
+    "a folder that is not there": (["--tcp", "off", "--ws", "off", "--unix", "/nonexistent/jet"], "/nonexistent/jet"),
+    "a name that is too long": (["--tcp", "off", "--ws", "off", "--unix", "@" + "x" * 200], "unix"),
+    "a certificate that is none": (["--tls-cert", "/nonexistent/cert.pem"], "/nonexistent/cert.pem"),
+    "a key without certificate": (["--tls-key", "/nonexistent/key.pem"], "tls_cert"),
+}
+
+
+@pytest.mark.parametrize(("options", "told"), REFUSALS.values(), ids=REFUSALS)
+def test_refusals_to_start(options: list[str], told: str) -> None:
+    """Whatever keeps a daemon from starting is told in one sentence, with exit code 1 and no traceback."""
+    assert told in _refused("--tcp", "127.0.0.1:0", "--ws", "off", "--unix", "off", *options)
+
+
+def test_help_and_version() -> None:
+    """Help and version are printed on stdout and end with code 0."""
+    told = _run("--help")
+    assert told.returncode == 0
+    assert "--outbox-soft-bytes" in told.stdout
+    version = _run("--version")
+    assert (version.returncode, version.stdout) == (0, f"jetd {jetbus.__version__}\n")
+
+
+# Socket files.
+
+
+def test_socket_file(tmp_path: Path) -> None:
+    """A socket file is made, serves, and is gone after SIGTERM."""
+    path = tmp_path / "jet.socket"
+    with Daemon.start("--unix", str(path)) as daemon:
+        assert daemon.listens["unix"] == str(path)
+        assert stat.S_ISSOCK(path.stat().st_mode)
+        with daemon.connect("unix") as peer:
+            assert peer.result("echo", {}) == {}
+    assert not path.exists()
+
+
+def test_stale_socket_file(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """A socket file that nobody listens on any more is taken over."""
+    path = tmp_path / "jet.socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    daemon = start_daemon("--unix", str(path))
+    with UnixWire(str(path)) as peer:
+        assert peer.result("echo", {}) == {}
+    daemon.check()
+
+
+def test_live_socket_file(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """A socket file that somebody listens on is left to them."""
+    path = tmp_path / "jet.socket"
+    daemon = start_daemon("--unix", str(path))
+    assert "in use" in _refused("--tcp", "off", "--ws", "off", "--unix", str(path))
+    with daemon.connect("unix") as peer:
+        assert peer.result("echo", {}) == {}
+
+
+def test_file_that_is_no_socket(tmp_path: Path) -> None:
+    """A file that is no socket is not touched."""
+    path = tmp_path / "precious"
+    path.write_text("data")
+    assert str(path) in _refused("--tcp", "off", "--ws", "off", "--unix", str(path))
+    assert path.read_text() == "data"
+
+
+# Stopping.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_stopping(number: signal.Signals) -> None:
+    """On SIGTERM or Ctrl-C the daemon lets go of its peers, WebSocket ones with a goodbye, and ends with code 0."""
+    with Daemon.start() as daemon:
+        browser = RawWebSocket(daemon.address("ws"))
+        browser.open()
+        peers = [daemon.connect("tcp"), daemon.connect("unix")]
+        for peer in peers:
+            peer.barrier()
+        daemon.process.send_signal(number)
+        for peer in peers:
+            assert peer.await_closed() == []
+            peer.close()
+        goodbye = browser.read()
+        assert goodbye is not None
+        assert goodbye.opcode == CLOSE
+        assert int.from_bytes(goodbye.payload[:2], "big") == 1001
+        browser.close()
+        assert daemon.process.wait(WITHIN_S) == 0
+
+
+def test_stopping_twice() -> None:
+    """A second signal while it stops changes nothing."""
+    with Daemon.start() as daemon:
+        for _ in range(5):
+            daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(WITHIN_S) == 0
+
+
+def test_what_was_told_arrives_before_the_end() -> None:
+    """What peers were told before SIGTERM arrives before their connection ends."""
+    with Daemon.start() as daemon, daemon.connect("tcp") as fetcher, daemon.connect("unix") as owner:
+        assert fetcher.result("fetch", {"id": "f"}) is True
+        assert owner.result("add", {"path": "a", "value": "x" * 1_000_000}) is True
+        daemon.process.send_signal(signal.SIGTERM)
+        (event,) = fetcher.await_closed()
+        assert len(event) > 1_000_000
+        assert daemon.process.wait(WITHIN_S) == 0
+
+
+# Reloading.
+
+
+class Reloading:
+    """A daemon with a settings file and a users file, and a witness that notices what it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "jetd.toml"
+        self.users = folder / "users.json"
+        self.write()
+        self.write_users("ann")
+        self.daemon = Daemon.start("--config", str(self.file), "--users", str(self.users))
+        self.witness = self.daemon.connect()
+
+    def write(self, **values: Any) -> None:
+        self.file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+
+    def write_users(self, *names: str) -> None:
+        self.users.write_text(
+            json.dumps({"users": {name: {"password": CHEAP.hash(f"{name}-pw"), "auth": {}} for name in names}})
+        )
+
+    def hup(self) -> None:
+        self.daemon.process.send_signal(signal.SIGHUP)
+
+    def until(self, seen: Callable[[], Any]) -> None:
+        """Ask again and again, each time after the daemon has answered something, until it is so."""
+        deadline = time.monotonic() + WITHIN_S
+        while not seen():
+            assert time.monotonic() < deadline, self.daemon.stderr()
+            self.witness.barrier()
+
+    def until_told(self, words: str) -> None:
+        """Until the log has these words, `.` being anything."""
+        self.until(lambda: re.search(words, self.daemon.stderr(), re.DOTALL))
+
+    def limit(self, name: str) -> Any:
+        (state,) = self.witness.result("get", {"path": {"equals": "$jet/limits"}})
+        return state["value"][name]
+
+    def may_log_in(self, name: str) -> bool:
+        with self.daemon.connect() as peer:
+            return "result" in peer.request("authenticate", {"user": name, "password": f"{name}-pw"})
+
+    def close(self) -> None:
+        self.witness.close()
+        self.daemon.stop()
+
+
+@pytest.fixture
+def reloading(tmp_path: Path) -> Iterator[Reloading]:
+    made = Reloading(tmp_path)
+    yield made
+    made.close()
+
+
+def test_users_are_reloaded(reloading: Reloading) -> None:
+    """On SIGHUP the users file is read again: new users may log in, those that are gone may not."""
+    assert reloading.may_log_in("ann")
+    reloading.write_users("bob")
+    reloading.hup()
+    reloading.until(lambda: reloading.may_log_in("bob"))
+    assert not reloading.may_log_in("ann")
+
+
+LOWERED: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
+    "depth_max": ("depth_max", 10, "echo", {"x": [[[[[[[[[[[[1]]]]]]]]]]]]}),
+    "path_chars_max": ("path_chars_max", 3, "add", {"path": "long", "value": 1}),
+    "elements_max": ("elements_max", 1, "add", {"path": "more", "value": 1}),
+    "fetches_max": ("fetches_max", 1, "fetch", {"id": "second", "path": {"equals": "x"}}),
+}
+
+
+@pytest.mark.parametrize(("name", "limit", "method", "params"), LOWERED.values(), ids=LOWERED)
+def test_limits_are_reloaded(reloading: Reloading, name: str, limit: Any, method: str, params: Any) -> None:
+    """On SIGHUP a limit in the settings file counts for connections that are there already."""
+    with reloading.daemon.connect() as peer:
+        assert peer.result("add", {"path": "one", "value": 1}) is True
+        assert peer.result("fetch", {"id": "first", "path": {"equals": "x"}}) is True
+        reloading.write(**{name: limit})
+        reloading.hup()
+        reloading.until(lambda: reloading.limit(name) == limit)
+        peer.send({"id": "over", "method": method, "params": params})
+        answer = peer.receive()
+        assert answer["error"]["code"] in (-32600, -32603), answer
+        assert reloading.daemon.limit_hits(name) == 1
+
+
+def test_timeout_is_reloaded(reloading: Reloading) -> None:
+    """On SIGHUP a new timeout counts for the next request."""
+    with reloading.daemon.connect() as owner:
+        owner.result("add", {"path": "silent"})
+        reloading.write(timeout_s=0.01, path_chars_max=100)
+        reloading.hup()
+        reloading.until(lambda: reloading.limit("path_chars_max") == 100)
+        assert reloading.witness.error("call", {"path": "silent"})["code"] == -32001
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "a bad value": {"depth_max": 0},
+    "an unknown setting": {"depht_max": 10},
+}
+
+
+@pytest.mark.parametrize("values", BROKEN.values(), ids=BROKEN)
+def test_broken_settings_are_not_taken_over(reloading: Reloading, values: dict[str, Any]) -> None:
+    """A settings file that cannot be is told in the log, and everything stays as it was."""
+    before = reloading.limit("depth_max")
+    reloading.write(path_chars_max=99, **values)
+    reloading.hup()
+    reloading.until_told("dep(th|ht)_max")
+    assert reloading.limit("depth_max") == before
+    assert reloading.limit("path_chars_max") != 99
+    assert reloading.may_log_in("ann")
+
+
+def test_broken_users_are_not_taken_over(reloading: Reloading) -> None:
+    """A users file that cannot be is told in the log, and the users stay as they were."""
+    reloading.users.write_text('{"users": {"bob":')
+    reloading.hup()
+    reloading.until_told(re.escape(str(reloading.users)))
+    assert reloading.may_log_in("ann")
+    assert not reloading.may_log_in("bob")
+
+
+def test_what_needs_a_restart(reloading: Reloading) -> None:
+    """A setting that cannot change while running is named in the log, and the rest of the file counts."""
+    reloading.write(tree="flat", path_chars_max=100)
+    reloading.hup()
+    reloading.until(lambda: reloading.limit("path_chars_max") == 100)
+    reloading.until_told("tree.*restart")
+    with reloading.daemon.connect() as peer:
+        peer.result("add", {"path": "a", "value": 1})
+        assert peer.error("add", {"path": "a/b", "value": 1})["data"] == {"pathAlreadyExists": "a/b"}
+
+
+def test_peers_survive_a_reload(reloading: Reloading) -> None:
+    """A reload harms nobody: states, fetches and connections stay."""
+    with reloading.daemon.connect() as owner, reloading.daemon.connect("ws") as fetcher:
+        owner.result("add", {"path": "a", "value": 1})
+        fetcher.result("fetch", {"id": "f"})
+        assert fetcher.receive()["params"]["value"] == 1
+        reloading.write(path_chars_max=100)
+        reloading.hup()
+        reloading.until(lambda: reloading.limit("path_chars_max") == 100)
+        owner.notify("change", {"path": "a", "value": 2})
+        assert fetcher.receive()["params"] == {"path": "a", "event": "change", "value": 2}
+
+
+# systemd.
+
+
+@pytest.mark.parametrize("abstract", [False, True], ids=["file", "abstract"])
+def test_systemd_is_told(tmp_path: Path, abstract: bool) -> None:
+    """Systemd is told when the daemon is ready and when it stops, at a socket file or an abstract name."""
+    name = f"@jetbus-notify-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(WITHIN_S)
+        systemd.bind("\0" + name[1:] if abstract else name)
+        with Daemon.start(env={"NOTIFY_SOCKET": name}):
+            assert systemd.recv(1000) == b"READY=1"
+        assert systemd.recv(1000) == b"STOPPING=1"
+
+
+def test_without_systemd_nothing_is_missing(tmp_path: Path) -> None:
+    """A systemd that does not listen is no reason to stop."""
+    with Daemon.start(env={"NOTIFY_SOCKET": str(tmp_path / "nobody")}) as daemon, daemon.connect() as peer:
+        assert peer.result("echo", {}) == {}
+
+
+# WebSocket.
+
+
+@pytest.fixture
+def browser(daemon: Daemon) -> Iterator[RawWebSocket]:
+    """A socket to the WebSocket port of a daemon with default options."""
+    raw = RawWebSocket(daemon.address("ws"))
+    yield raw
+    raw.close()
+
+
+def _echo(browser: RawWebSocket) -> None:
+    """A message over an open WebSocket is answered."""
+    browser.send(frame(b'{"id":1,"method":"echo","params":[]}'))
+    while (answer := browser.read()) is not None and answer.opcode == PING:
+        pass
+    assert answer is not None
+    assert (answer.opcode, answer.payload) == (TEXT, b'{"id":1,"result":[]}')
+
+
+@pytest.mark.parametrize("path", ["/", "/api/jet/", "/api/jet", "/any/path?with=query", "/health"])
+def test_any_path(browser: RawWebSocket, path: str) -> None:
+    """A WebSocket may be opened at any path, at cjet's /api/jet/ too."""
+    browser.open(line=f"GET {path} HTTP/1.1")
+    _echo(browser)
+
+
+SUBPROTOCOLS: dict[str, tuple[str | None, bool]] = {
+    "jet": ("jet", True),
+    "jet among others": ("chat, jet", True),
+    "none": (None, False),
+    "only others": ("chat", False),
+}
+
+
+@pytest.mark.parametrize(("offered", "echoed"), SUBPROTOCOLS.values(), ids=SUBPROTOCOLS)
+def test_subprotocol(browser: RawWebSocket, offered: str | None, echoed: bool) -> None:
+    """The subprotocol jet is echoed if it is offered; without it a WebSocket is accepted as well."""
+    head = browser.open(Sec_WebSocket_Protocol=offered).lower()
+    assert ("sec-websocket-protocol: jet" in head) is echoed
+    assert ("sec-websocket-protocol" in head) is echoed
+    _echo(browser)
+
+
+def test_pings_arrive(start_daemon: StartDaemon) -> None:
+    """A WebSocket peer is pinged again and again, and lives as long as it answers."""
+    daemon = start_daemon("--ws-ping-s", "0.02")
+    browser = RawWebSocket(daemon.address("ws"))
+    browser.open()
+    for _ in range(5):
+        ping = browser.read()
+        assert ping is not None
+        assert ping.opcode == PING
+        browser.send(frame(ping.payload, PONG))
+    _echo(browser)
+    browser.close()
+
+
+def test_no_answer_to_pings(start_daemon: StartDaemon) -> None:
+    """A WebSocket peer that answers no ping is closed, and what it owned is gone."""
+    daemon = start_daemon("--ws-ping-s", "0.02")
+    browser = RawWebSocket(daemon.address("ws"))
+    browser.open()
+    browser.send(frame(b'{"method":"add","params":{"path":"a","value":1}}'))
+    while (told := browser.read()) is not None:
+        assert told.opcode == PING
+    browser.close()
+    daemon.await_empty()
+
+
+ORIGINS: dict[str, tuple[str | None, bool]] = {
+    "first of the list": ("https://good.example", True),
+    "second of the list": ("http://localhost:8080", True),
+    "another one": ("https://evil.example", False),
+    "a longer one": ("https://good.example.evil.example", False),
+    "another port": ("http://localhost:8081", False),
+    "null": ("null", False),
+    "no browser": (None, True),
+}
+
+
+@pytest.fixture(scope="module")
+def picky() -> Iterator[Daemon]:
+    """A daemon that takes web pages of two origins only."""
+    with Daemon.start("--ws-origins", "https://good.example, http://localhost:8080") as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize(("origin", "welcome"), ORIGINS.values(), ids=ORIGINS)
+def test_origins(picky: Daemon, origin: str | None, welcome: bool) -> None:
+    """Only pages of the named origins may connect by WebSocket; who is no page names none and may."""
+    browser = RawWebSocket(picky.address("ws"))
+    if welcome:
+        browser.open(Origin=origin)
+        _echo(browser)
+    else:
+        browser.send(upgrade(Origin=origin))
+        assert browser.until_closed().startswith(b"HTTP/1.1 403 ")
+    browser.close()
+
+
+def test_all_origins_without_a_list(browser: RawWebSocket) -> None:
+    """Without a list of origins every page may connect."""
+    browser.open(Origin="https://anybody.example")
+    _echo(browser)
+
+
+def test_connections_beyond_the_limit_are_closed(start_daemon: StartDaemon) -> None:
+    """A connection too many is closed at once, and there is room again when one goes."""
+    daemon = start_daemon("--connections-max", "2")
+    first, second = daemon.connect(), daemon.connect("unix")
+    for peer in (first, second):
+        peer.barrier()
+    with daemon.connect() as third, pytest.raises((Closed, ConnectionError)):
+        third.barrier()
+    first.close()
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        with daemon.connect() as fourth:
+            try:
+                fourth.barrier()
+                break
+            except (Closed, ConnectionError):
+                assert time.monotonic() < deadline
+    second.close()

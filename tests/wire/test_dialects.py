@@ -1,0 +1,213 @@
+"""The dialects: the bytes of each event and routed request, as one table a dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from jetbus.wire.dialects import (
+    CLASSIC,
+    LEGACY,
+    LEGACY_POSITIONAL,
+    NODE_JET_3,
+    Dialect,
+    legacy_element,
+    legacy_node,
+)
+from jetbus.wire.jsonrpc import Params
+
+DIALECTS = {dialect.name: dialect for dialect in (CLASSIC, NODE_JET_3, LEGACY, LEGACY_POSITIONAL)}
+
+
+@dataclass
+class Leaf:
+    path_json: bytes
+    value: bytes | None
+    schema: bytes | None = None
+
+
+STATE = Leaf(b'"a/b"', b"1.50")
+METHOD = Leaf(b'"a/m"', None)
+DESCRIBED = Leaf(b'"a/b"', b"1", b'{"min":0}')
+DESCRIBED_METHOD = Leaf(b'"a/m"', None, b'{"args":[]}')
+
+_CLASSIC_EVENTS = {
+    "add": (STATE, "add", False, '{"path":"a/b","event":"add","value":1.50}'),
+    "change": (STATE, "change", False, '{"path":"a/b","event":"change","value":1.50}'),
+    "remove": (STATE, "remove", False, '{"path":"a/b","event":"remove","value":1.50}'),
+    "add fetchOnly": (STATE, "add", True, '{"path":"a/b","event":"add","value":1.50,"fetchOnly":true}'),
+    "change fetchOnly": (STATE, "change", True, '{"path":"a/b","event":"change","value":1.50,"fetchOnly":true}'),
+    "remove fetchOnly": (STATE, "remove", True, '{"path":"a/b","event":"remove","value":1.50,"fetchOnly":true}'),
+    "add method": (METHOD, "add", False, '{"path":"a/m","event":"add"}'),
+    "remove method": (METHOD, "remove", False, '{"path":"a/m","event":"remove"}'),
+    "add method fetchOnly": (METHOD, "add", True, '{"path":"a/m","event":"add","fetchOnly":true}'),
+    "schema is not told": (DESCRIBED, "add", False, '{"path":"a/b","event":"add","value":1}'),
+    "null": (Leaf(b'"n"', b"null"), "add", False, '{"path":"n","event":"add","value":null}'),
+}
+_NODE_JET_3_EVENTS = {
+    name: (
+        leaf,
+        kind,
+        only,
+        params.replace('"add"', '"Add"').replace('"change"', '"Change"').replace('"remove"', '"Remove"'),
+    )
+    for name, (leaf, kind, only, params) in _CLASSIC_EVENTS.items()
+}
+_LEGACY_EVENTS = {
+    "add": (STATE, "add", False, '{"event":"add","path":"a/b","data":{"type":"state","value":1.50}}'),
+    "change": (STATE, "change", False, '{"event":"change","path":"a/b","data":{"value":1.50}}'),
+    "remove": (STATE, "remove", False, '{"event":"remove","path":"a/b","data":{"type":"state","value":1.50}}'),
+    "fetchOnly is not told": (
+        STATE,
+        "add",
+        True,
+        '{"event":"add","path":"a/b","data":{"type":"state","value":1.50}}',
+    ),
+    "add method": (METHOD, "add", False, '{"event":"add","path":"a/m","data":{"type":"method"}}'),
+    "remove method": (METHOD, "remove", False, '{"event":"remove","path":"a/m","data":{"type":"method"}}'),
+    "add with schema": (
+        DESCRIBED,
+        "add",
+        False,
+        '{"event":"add","path":"a/b","data":{"type":"state","schema":{"min":0},"value":1}}',
+    ),
+    "add method with schema": (
+        DESCRIBED_METHOD,
+        "add",
+        False,
+        '{"event":"add","path":"a/m","data":{"type":"method","schema":{"args":[]}}}',
+    ),
+    "change with schema": (DESCRIBED, "change", False, '{"event":"change","path":"a/b","data":{"value":1}}'),
+}
+EVENTS = [
+    pytest.param(dialect, *row, id=f"{dialect.name}: {name}")
+    for dialect, rows in (
+        (CLASSIC, _CLASSIC_EVENTS),
+        (NODE_JET_3, _NODE_JET_3_EVENTS),
+        (LEGACY, _LEGACY_EVENTS),
+        (LEGACY_POSITIONAL, _LEGACY_EVENTS),
+    )
+    for name, row in rows.items()
+]
+
+
+@pytest.mark.parametrize(("dialect", "leaf", "kind", "fetch_only", "params"), EVENTS)
+def test_events(dialect: Dialect, leaf: Leaf, kind: str, fetch_only: bool, params: str) -> None:
+    """An event in the words of the dialect, values byte by byte as their owner sent them."""
+    tail = dialect.tail(kind, leaf, fetch_only)
+    assert tail == f'"params":{params}}}'.encode()
+    msgspec.json.decode(b'{"method":"f",' + tail)
+
+
+@pytest.mark.parametrize("dialect", [CLASSIC, NODE_JET_3], ids=["classic", "node-jet 3"])
+def test_short_cut_of_a_change(dialect: Dialect) -> None:
+    """The short cut for a change gives the bytes of the long way."""
+    short = b'"params":{"path":' + STATE.path_json + dialect.changed + b"1.50}}"
+    assert short == dialect.tail("change", STATE, False)
+
+
+SET = Params(path="a/b", value=Raw(b"1.50"))
+SET_ALL = Params(path="a/b", value=Raw(b"null"), valueAsResult=Raw(b"true"), timeout=Raw(b"2"))
+SET_NOT_AS_RESULT = Params(path="a/b", value=Raw(b"3"), valueAsResult=Raw(b"false"))
+CALL = Params(path="a/m")
+CALL_LIST = Params(path="a/m", args=Raw(b"[1,2]"))
+CALL_EMPTY = Params(path="a/m", args=Raw(b"[]"))
+CALL_OBJECT = Params(path="a/m", args=Raw(b'{"x":1}'), timeout=Raw(b"0.5"))
+
+_CLASSIC_CALLS = {
+    "call": ("call", CALL, '"method":"a/m","params":{}}'),
+    "call with a list": ("call", CALL_LIST, '"method":"a/m","params":[1,2]}'),
+    "call with an empty list": ("call", CALL_EMPTY, '"method":"a/m","params":[]}'),
+    "call with an object": ("call", CALL_OBJECT, '"method":"a/m","params":{"x":1}}'),
+}
+_CLASSIC_ROUTES = {
+    "set": ("set", SET, '"method":"a/b","params":{"value":1.50}}'),
+    "set with all": ("set", SET_ALL, '"method":"a/b","params":{"value":null,"valueAsResult":true}}'),
+    "set without result": ("set", SET_NOT_AS_RESULT, '"method":"a/b","params":{"value":3}}'),
+    **_CLASSIC_CALLS,
+}
+_NODE_JET_3_ROUTES = {
+    "set": ("set", SET, '"method":"set","params":{"path":"a/b","value":1.50}}'),
+    "set with all": (
+        "set",
+        SET_ALL,
+        '"method":"set","params":{"path":"a/b","value":null,"valueAsResult":true,"timeout":2}}',
+    ),
+    "call": ("call", CALL, '"method":"call","params":{"path":"a/m"}}'),
+    "call with a list": ("call", CALL_LIST, '"method":"call","params":{"path":"a/m","args":[1,2]}}'),
+    "call with an object": (
+        "call",
+        CALL_OBJECT,
+        '"method":"call","params":{"path":"a/m","args":{"x":1},"timeout":0.5}}',
+    ),
+}
+_POSITIONAL_ROUTES = {
+    "set": ("set", SET, '"method":"a/b","params":[1.50]}'),
+    "set with all": ("set", SET_ALL, '"method":"a/b","params":[null]}'),
+    **_CLASSIC_CALLS,
+}
+ROUTES = [
+    pytest.param(dialect, *row, id=f"{dialect.name}: {name}")
+    for dialect, rows in (
+        (CLASSIC, _CLASSIC_ROUTES),
+        (NODE_JET_3, _NODE_JET_3_ROUTES),
+        (LEGACY, _CLASSIC_ROUTES),
+        (LEGACY_POSITIONAL, _POSITIONAL_ROUTES),
+    )
+    for name, row in rows.items()
+]
+
+
+@pytest.mark.parametrize(("dialect", "kind", "params", "routed"), ROUTES)
+def test_routed_requests(dialect: Dialect, kind: str, params: Params, routed: str) -> None:
+    """A set or call as the owner's dialect wants it."""
+    leaf = STATE if kind == "set" else METHOD
+    tail = dialect.route(kind, leaf, params)
+    assert tail == routed.encode()
+    msgspec.json.decode(b'{"id":"r1",' + tail)
+
+
+FACTS: dict[str, tuple[bytes, bytes, bool, bool, bool]] = {
+    "classic": (b"true", b'"r7"', True, False, True),
+    "node-jet 3": (b"true", b'"7"', False, False, False),
+    "legacy": (b"{}", b'"r7"', True, True, False),
+    "legacy, positional": (b"{}", b'"r7"', True, True, False),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_of_a_dialect(name: str) -> None:
+    """What success is, how routes are numbered, and whether methods, nodes and sorted lists are told."""
+    dialect = DIALECTS[name]
+    told = (
+        dialect.done,
+        dialect.route_id % 7,
+        dialect.tells_methods,
+        dialect.tells_nodes,
+        dialect.sorts,
+    )
+    assert told == FACTS[name]
+
+
+def test_nodes_of_2012() -> None:
+    """A node comes and goes as an element of its own type."""
+    assert legacy_node("add", b'"a"') == b'"params":{"event":"add","path":"a","data":{"type":"node"}}}'
+    assert legacy_node("remove", b'"a"') == b'"params":{"event":"remove","path":"a","data":{"type":"node"}}}'
+
+
+def test_elements_of_2012() -> None:
+    """A leaf is a state with its value or a method, either with its schema."""
+    assert legacy_element(STATE) == b'{"type":"state","value":1.50}'
+    assert legacy_element(DESCRIBED) == b'{"type":"state","schema":{"min":0},"value":1}'
+    assert legacy_element(METHOD) == b'{"type":"method"}'
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, LEGACY_POSITIONAL], ids=["named", "positional"])
+def test_error_words_of_2012(dialect: Dialect) -> None:
+    """Errors have the words of the day, where there were any."""
+    assert dialect.error_keys["pathNotExists"] == "invalid_path"
+    assert dialect.error_keys["missingParam"] == "missing_param"
+    assert CLASSIC.error_keys == {}
