@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -30,7 +30,8 @@ class Route(Struct, eq=False):
     by_jsonrpc: bool
     """Whether the request said ``jsonrpc``, as only C++ peers do; they expect other answers."""
     id: bytes = b""
-    bucket: dict[bytes, Route] = {}
+    bucket: Any = None
+    """The routes that expire with it; it takes itself out when it is answered."""
 
 
 class Routes:

@@ -174,12 +174,12 @@ def read_id(raw: Raw) -> bytes:
     if not raw or raw == NULL:
         return b""
     text = bytes(raw)
-    if text[0] in _ID_STARTS:
+    if text[0] in ID_STARTS:
         return text
     raise BadId(Raw(text), "an id is a string or a number")
 
 
-_ID_STARTS = b'"-0123456789'
+ID_STARTS = b'"-0123456789'
 
 
 class BadId(InvalidRequest):
