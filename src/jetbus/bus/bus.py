@@ -53,6 +53,7 @@ log = logging.getLogger("jetbus.bus")
 TIMEOUT_S_MAX = 86_400.0
 """No request waits longer than a day for its owner."""
 
+_EMPTY = Raw(b"{}")
 _FALSE = Raw(b"false")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = Raw(b'"2.0"')
@@ -446,13 +447,10 @@ class Bus:
         if route is None:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
             return
-        if message.error:
-            answer = b',"error":' + bytes(message.error)
-        elif route.by_jsonrpc and route.is_set and message.result == TRUE:
-            answer = b',"result":{}'  # C++ peers look for a warning inside the result of a set
-        else:
-            answer = b',"result":' + bytes(message.result)
-        route.requester.send(b'{"id":' + route.request_id + answer + b"}")
+        kind, answer = (b',"error":', message.error) if message.error else (b',"result":', message.result)
+        if route.by_jsonrpc and route.is_set and answer == TRUE:
+            answer = _EMPTY  # C++ peers look for a warning inside the result of a set
+        route.requester.send(b"".join((b'{"id":', route.request_id, kind, answer, b"}")))
 
     def expire(self, now: float) -> None:
         """Answer the requests whose owner did not answer in time."""

@@ -76,11 +76,9 @@ def _given_args(params: Params) -> bytes:
 
 def _route_classic(kind: str, leaf: Leaf, params: Params) -> bytes:
     if kind == "call":
-        inner = _given_args(params)
-    else:
-        extra = b',"valueAsResult":true' if params.valueAsResult == TRUE else b""
-        inner = b'{"value":' + bytes(params.value) + extra + b"}"
-    return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
+        return b"".join((b'"method":', leaf.path_json, b',"params":', params.args or _EMPTY, b"}"))
+    end = b',"valueAsResult":true}}' if params.valueAsResult == TRUE else b"}}"
+    return b"".join((b'"method":', leaf.path_json, b',"params":{"value":', params.value, end))
 
 
 def _route_node_jet_3(kind: str, leaf: Leaf, params: Params) -> bytes:
