@@ -7,10 +7,10 @@ NODE_MODULES := tests/interop/node_modules
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install node test check format demo bench clean
+.PHONY: help install node test check format demo bench benchpeers clean
 
 help: ## list the everyday commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(BIN)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jetbus needs Python 3.11 or newer")'
@@ -44,6 +44,9 @@ demo: install ## a daemon with a small simulated plant to look at
 
 bench: install ## measure the daemon against node-jet, redis, nats and mosquitto
 	$(BIN)/python bench/run.py
+
+benchpeers: install ## measure the Python peers against node-jet's peer and a raw socket
+	$(BIN)/python bench/peers.py
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) $(NODE_MODULES) bench/build bench/results .mypy_cache .ruff_cache .pytest_cache

@@ -347,13 +347,22 @@ class Refused(JetError):
     """The owner of a state or method said no, in its own words. Raise it from ``on_set`` or a method to say so."""
 
     def __init__(self, message: str, data: Any = None, *, code: int = -32602) -> None:
-        super().__init__(message, data)
+        detail = _detail(data)
+        super().__init__(f"{message}: {detail}" if detail and detail not in message else message, data)
         self.message = message
         self.own_code = code
 
     def wire(self) -> dict[str, Any]:
         told = {"code": self.own_code, "message": self.message}
         return told if self.data is None else {**told, "data": self.data}
+
+
+def _detail(data: Any) -> str:
+    """The sentence for people that many owners put into ``data``."""
+    if isinstance(data, dict):
+        invalid = data.get("invalidArgument")
+        data = (invalid if isinstance(invalid, dict) else data).get("message")
+    return data if isinstance(data, str) else ""
 
 
 class NotConnected(JetError):

@@ -42,12 +42,17 @@ class RunningDaemon:
     @property
     def url(self) -> str:
         """Where peers connect by TCP."""
-        return f"jet://{self.listening['tcp']}"
+        return f"{'jets' if self._config.tls_cert else 'jet'}://{self.listening['tcp']}"
 
     @property
     def ws_url(self) -> str:
         """Where peers connect by WebSocket."""
-        return f"ws://{self.listening['ws']}"
+        return f"{'wss' if self._config.tls_cert else 'ws'}://{self.listening['ws']}"
+
+    @property
+    def unix_url(self) -> str:
+        """Where peers connect by Unix socket, if ``unix`` is set."""
+        return f"unix://{self.listening['unix']}"
 
     def start(self) -> None:
         """Start it and wait until it listens."""

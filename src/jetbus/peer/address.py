@@ -60,12 +60,14 @@ def read_url(url: str | None = None) -> Address:
         raise ValueError(f"{url!r} is no address of a daemon; write jet://, jets://, ws://, wss:// or unix://")
     parts = urlsplit(f"{scheme}://{rest}")
     try:
-        port = parts.port or _PORTS[scheme]
+        port = _PORTS[scheme] if parts.port is None else parts.port
     except ValueError:
-        raise ValueError(f"{url!r} has no port between 1 and 65535") from None
+        port = 0
+    if not port:
+        raise ValueError(f"{url!r} has no port between 1 and 65535")
     if not parts.hostname:
         raise ValueError(f"{url!r} names no host")
-    path = (parts.path or "/") if scheme in ("ws", "wss") else ""
+    path = (parts.path or "/") + (parts.query and f"?{parts.query}") if scheme in ("ws", "wss") else ""
     user = None if parts.username is None else unquote(parts.username)
     password = None if parts.password is None else unquote(parts.password)
     return Address(scheme, parts.hostname, port, path, user, password)

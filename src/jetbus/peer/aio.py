@@ -15,19 +15,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any, Self
 
 from jetbus.errors import JetError, NotConnected, Occupied, TimedOut
 from jetbus.peer.address import read_url
+from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
-from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy
+from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
+from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
 from jetbus.peer.line import Line, open_line
-from jetbus.peer.session import Session, SetResult, read_set_result
-from jetbus.rules import Rule, rule, write_rule
+from jetbus.peer.session import Session, SetResult, call_params, read_set_result, set_params
+from jetbus.rules import Rule, rule
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -35,40 +38,21 @@ log = logging.getLogger("jetbus.peer")
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 10.0
 CONNECT_S = 5.0
-ROUTED_S = 5.0
-"""How long daemons wait for an owner unless told otherwise."""
-GRACE_S = 2.0
-"""How much longer than the daemon a peer waits, for daemons that know no timeouts."""
+CLOSE_S = 2.0
 SWEEP_S = 0.25
 
 
-class _Future(asyncio.Future[Any]):
-    """A response to come. Cancelling it (or the task that awaits it) forgets the request."""
-
-    session: Session
-    number: int = 0
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        self.session.forget(self.number)
-        return super().cancel(msg)
+def backoff_s(attempt: int, chance: Callable[[], float] = random.random) -> float:
+    """How long to wait before an attempt to come back: anything up to a limit that doubles (full jitter)."""
+    return chance() * min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(attempt, 20))
 
 
-class _Element:
+class _Element(ElementFace):
     """What states and methods of ``PeerAsync`` share."""
 
     def __init__(self, peer: PeerAsync, owned: Owned) -> None:
+        super().__init__(peer._session, owned)
         self._peer = peer
-        self._owned = owned
-
-    @property
-    def path(self) -> str:
-        """Where it hangs in the tree."""
-        return self._owned.path
-
-    @property
-    def added(self) -> bool:
-        """Whether it is on the bus, or will be as soon as the connection is back."""
-        return self._owned.added
 
     async def add(self) -> None:
         """Hang it into the bus again."""
@@ -77,23 +61,12 @@ class _Element:
     async def remove(self) -> None:
         """Take it off the bus; it can be added again."""
         future = self._peer._future()
-        self._peer._session.remove(self._owned, future)
+        self._session.remove(self._owned, future)
         await future
 
 
-class StateAsync(_Element):
+class StateAsync(_Element, StateFace):
     """A state this peer owns."""
-
-    _owned: OwnedState
-
-    @property
-    def value(self) -> Any:
-        """Its value as last changed or set."""
-        return self._owned.value
-
-    def change(self, value: Any) -> None:
-        """Give it a new value and tell the bus."""
-        self._peer._session.change(self._owned, value)
 
 
 class MethodAsync(_Element):
@@ -112,24 +85,17 @@ class FetchAsync:
         self._peer = peer
         self._fetching = fetching
         self._taken: Iterator[Any] = iter(())
-        self._waiting: asyncio.Future[None] | None = None
-        fetching.wake = self._wake
+        self._something = asyncio.Event()
+        fetching.wake = self._something.set
 
     @property
     def conflated(self) -> int:
         """How many events a newer one has replaced before they were read."""
         return self._fetching.conflated
 
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
     async def _wait(self) -> None:
-        self._waiting = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiting
-        finally:
-            self._waiting = None
+        self._something.clear()
+        await self._something.wait()
 
     async def ready(self) -> Self:
         """Wait until all that was there at the start has been told (and read into the queue)."""
@@ -139,24 +105,36 @@ class FetchAsync:
             raise self._fetching.error
         return self
 
-    def __aiter__(self) -> Self:
-        return self
+    async def __aiter__(self) -> AsyncGenerator[Any]:
+        # Whoever stops in the middle finds the rest in _taken.
+        while True:
+            for event in self._taken:
+                if isinstance(event, Event) and event.problem is not None:
+                    raise event.problem
+                yield event
+            if not await self._more():
+                return
 
     async def __anext__(self) -> Any:
-        for event in self._taken:
-            if isinstance(event, Event) and event.problem is not None:
-                raise event.problem
-            return event
         while True:
-            taken = self._fetching.take()
-            if taken:
-                self._taken = iter(taken)
-                return await self.__anext__()
-            if self._fetching.ended:
-                if self._fetching.error is not None:
-                    raise self._fetching.error
+            for event in self._taken:
+                if isinstance(event, Event) and event.problem is not None:
+                    raise event.problem
+                return event
+            if not await self._more():
                 raise StopAsyncIteration
+
+    async def _more(self) -> bool:
+        """Wait for more to take; false at the end."""
+        fetching = self._fetching
+        while not (taken := fetching.take()):
+            if fetching.ended:
+                if fetching.error is not None:
+                    raise fetching.error
+                return False
             await self._wait()
+        self._taken = iter(taken)
+        return True
 
     def close(self) -> None:
         """End the fetch."""
@@ -188,12 +166,12 @@ def take_in(values: dict[str, Any], event: Event) -> None:
         values[event.path] = event.value
 
 
-class MirrorAsync(Mapping[str, Any]):
+class MirrorAsync(MirrorFace):
     """A live dict: path to value of everything that matches now. A method's value is None."""
 
     def __init__(self, peer: PeerAsync, fetching: Fetching, values: dict[str, Any]) -> None:
+        super().__init__(values)
         self._fetch = FetchAsync(peer, fetching)
-        self._values = values
 
     async def ready(self) -> Self:
         """Wait for the first full picture."""
@@ -209,18 +187,6 @@ class MirrorAsync(Mapping[str, Any]):
 
     async def __aexit__(self, *_exc: object) -> None:
         self.close()
-
-    def __getitem__(self, path: str) -> Any:
-        return self._values[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"Mirror({self._values!r})"
 
 
 class PeerAsync:
@@ -254,6 +220,7 @@ class PeerAsync:
         self._session.on_output = self._schedule_flush
         self._session.on_clash = self._on_clash
         self._line: Line | None = None
+        self._opening = asyncio.Lock()
         self._closing = False
         self._tasks: set[asyncio.Future[Any]] = set()
         self._flush_scheduled = False
@@ -291,71 +258,79 @@ class PeerAsync:
         self._loop = asyncio.get_running_loop()
         self._closing = False
         try:
-            await asyncio.wait_for(self._open(), CONNECT_S)
+            async with asyncio.timeout(CONNECT_S):
+                await self._open()
         except TimeoutError:
-            raise NotConnected(f"no answer from a daemon at {self.url} within {CONNECT_S:g} s") from None
+            raise NotConnected(
+                f"no answer from a daemon at {self.url} within {CONNECT_S:g} s; is it a Jet daemon that listens there?"
+            ) from None
         self._sweep()
 
     async def _open(self) -> None:
-        session = self._session
+        async with self._opening:
+            if self._session.connected:
+                return
+            self._line = line = await self._connect()
+            try:
+                await self._introduce()
+            except BaseException:
+                self._line = None
+                self._session.on_lost()
+                line.transport.abort()
+                raise
+            self._session.on_connected()
+
+    async def _connect(self) -> Line:
         try:
-            line = await open_line(self._address, self._tls, session.receive, self._on_line_lost)
+            return await open_line(self._address, self._tls, self._session.receive, self._on_line_lost)
         except (OSError, ssl.SSLError) as problem:
             cause = getattr(problem, "strerror", None) or str(problem)
             raise NotConnected(f"no daemon at {self.url} ({cause}); start one with `jetd`, or give its url") from None
-        self._line = line
-        try:
-            await self._introduce()
-        except JetError:
-            self._line = None
-            session.connected = False
-            line.transport.abort()
-            raise
-        session.on_connected()
 
     async def _introduce(self) -> None:
         session = self._session
-        session.connected = True
         session.out.clear()
-        waiting = [self._request(b"info", b"{}")]
+        asked: dict[bytes, Any] = {b"info": {}}
         if self.name:
-            waiting.append(self._request(b"config", jsonrpc.encode({"name": self.name})))
+            asked[b"config"] = {"name": self.name}
         if self._user is not None:
-            credentials = {"user": self._user, "password": self._password or ""}
-            waiting.append(self._request(b"authenticate", jsonrpc.encode(credentials)))
-        info, *others = await asyncio.gather(*waiting, return_exceptions=True)
-        session.daemon = info if isinstance(info, dict) else {}
-        for answer in others:
-            if isinstance(answer, NotConnected) or (isinstance(answer, JetError) and self._user is not None):
+            asked[b"authenticate"] = {"user": self._user, "password": self._password or ""}
+        waiting = [self._future() for _ in asked]
+        for (service, params), future in zip(asked.items(), waiting, strict=True):
+            session.introduce(service, jsonrpc.encode(params), future)
+        answers = dict(zip(asked, await asyncio.gather(*waiting, return_exceptions=True), strict=True))
+        for service, answer in answers.items():
+            if isinstance(answer, NotConnected) or (service == b"authenticate" and isinstance(answer, JetError)):
                 raise answer
-        if isinstance(info, NotConnected):
-            raise info
+        session.daemon = answers[b"info"] if isinstance(answers[b"info"], dict) else {}
 
     async def close(self) -> None:
         """Close the connection; what this peer owns leaves the bus."""
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for fetching in list(self._session.fetches.values()):
+            self._session.unfetch(fetching)  # node-jet 3's daemon stumbles over fetches of peers that are gone
         self._flush()
         self._session.on_closed()
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+            await line.closed(CLOSE_S)
 
-    def _on_line_lost(self) -> None:
-        if self._line is None or self._closing:
-            self._session.on_lost()
-            return
+    def _on_line_lost(self, line: Line) -> None:
+        if line is not self._line:
+            return  # it was given up before
         self._line = None
-        introduced = bool(self._session.daemon) or self._session.connected
+        introduced = self._session.connected
         self._session.on_lost()
         if not introduced:
             return
-        _call(self._on_loss)
+        self._call_back(self._on_loss)
         if self._reconnect:
             self._spawn(self._come_back(), lambda _result, _problem: None)
         else:
@@ -364,20 +339,25 @@ class PeerAsync:
             self._session.fetches.clear()
 
     async def _come_back(self) -> None:
-        attempt = 0
-        while not self._closing and not self._session.connected:
-            await asyncio.sleep(random.uniform(0, min(BACKOFF_MAX_S, BACKOFF_S * 2**attempt)))  # noqa: S311
-            attempt = min(attempt + 1, 20)
-            with contextlib.suppress(NotConnected, TimeoutError):
-                await asyncio.wait_for(self._open(), CONNECT_S)
-                _call(self._on_return)
-                return
+        for attempt in itertools.count():
+            await asyncio.sleep(backoff_s(attempt))
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await self._open()
+            except (NotConnected, TimeoutError):
+                continue
+            except JetError as problem:
+                log.error("%s is there again but refuses this peer: %s", self.url, problem)
+                continue
+            self._call_back(self._on_return)
+            return
 
     def _on_clash(self, owned: Owned, error: JetError) -> None:
         """Something could not be added again: often the daemon has not yet given up our own old connection."""
         if not isinstance(error, Occupied):
             log.error("%s could not be added again after a reconnect: %s", owned.path, error)
             return
+        log.info("%s is occupied after a reconnect; adding it is tried again", owned.path)
 
         async def try_again() -> None:
             await asyncio.sleep(random.uniform(BACKOFF_S, 1.0))  # noqa: S311
@@ -388,22 +368,14 @@ class PeerAsync:
 
     # -- plumbing
 
-    def _future(self) -> _Future:
-        future = _Future(loop=self._loop)
-        future.session = self._session
-        return future
+    def _future(self) -> asyncio.Future[Any]:
+        if self._loop is None:
+            raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
+        return self._loop.create_future()
 
-    def _request(
-        self,
-        method: bytes,
-        params: bytes,
-        *,
-        read: Callable[[Any], Any] | None = None,
-        deadline: float = float("inf"),
-        path: str = "",
-    ) -> _Future:
+    def _request(self, method: bytes, params: bytes) -> asyncio.Future[Any]:
         future = self._future()
-        future.number = self._session.request(method, params, future, read=read, deadline=deadline, path=path)
+        self._session.request(method, params, future)
         return future
 
     def _schedule_flush(self) -> None:
@@ -433,13 +405,23 @@ class PeerAsync:
         task.add_done_callback(finish)
 
     def _sweep(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         if self._loop is not None and not self._closing:
             self._session.expire(self._loop.time())
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _deadline(self, timeout_s: float | None) -> float:
-        assert self._loop is not None  # noqa: S101
-        return self._loop.time() + (ROUTED_S if timeout_s is None else timeout_s) + GRACE_S
+    def _call_back(self, callback: Callable[[], Any] | None) -> None:
+        """Call what is to be called on loss or return; it may be ``async``."""
+        if callback is None:
+            return
+        try:
+            outcome = callback()
+        except Exception:
+            log.exception("a callback failed")
+            return
+        if asyncio.iscoroutine(outcome):
+            self._spawn(outcome, _log_problem)
 
     # -- owner
 
@@ -488,7 +470,7 @@ class PeerAsync:
             owned = OwnedState(
                 path, value, on_set, options.get("access"), options.get("timeout_s"), options.get("type")
             )
-            self._spawn(self._add(owned), self._decorated(path))
+            self._add_aside(owned)
             return StateAsync(self, owned)
 
         return decorate
@@ -498,18 +480,19 @@ class PeerAsync:
 
         def decorate(function: Callable[..., Any]) -> MethodAsync:
             owned = OwnedMethod(path, function, options.get("access"), options.get("timeout_s"))
-            self._spawn(self._add(owned), self._decorated(path))
+            self._add_aside(owned)
             return MethodAsync(self, owned)
 
         return decorate
 
-    @staticmethod
-    def _decorated(path: str) -> Callable[[Any, BaseException | None], None]:
+    def _add_aside(self, owned: Owned) -> None:
         def done(_result: Any, problem: BaseException | None) -> None:
             if problem is not None:
-                log.error("%s could not be added: %s", path, problem)
+                log.error("%s could not be added: %s", owned.path, problem)
 
-        return done
+        future = self._future()
+        self._session.add(owned, future)
+        self._spawn(future, done)
 
     @contextlib.contextmanager
     def batch(self) -> Generator[None]:
@@ -526,38 +509,31 @@ class PeerAsync:
         self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False
     ) -> Awaitable[SetResult]:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
-        params = b'{"path":%b,"value":%b' % (jsonrpc.encode(path), jsonrpc.encode(value))
-        if value_as_result:
-            params += b',"valueAsResult":true'
-        read = SetResult if value_as_result else read_set_result
-        return self._routed(b"set", params, timeout_s, read, path)
+        params = set_params(path, value, timeout_s, value_as_result)
+        return self._routed(b"set", params, timeout_s, SetResult if value_as_result else read_set_result, path)
 
-    def call(self, path: str, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
+    def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
         """Call a method with positional or with keyword arguments."""
         if args and kwargs:
             raise TypeError("a Jet method takes positional or keyword arguments, not both")
-        params = b'{"path":%b,"args":%b' % (jsonrpc.encode(path), jsonrpc.encode(kwargs or args))
-        return self._routed(b"call", params, timeout_s, None, path)
+        return self._routed(b"call", call_params(path, kwargs or args, timeout_s), timeout_s, None, path)
 
     def _routed(
         self, method: bytes, params: bytes, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
-    ) -> _Future:
-        if timeout_s is not None:
-            params += b',"timeout":%b' % jsonrpc.encode(timeout_s)
-        return self._request(method, params + b"}", read=read, deadline=self._deadline(timeout_s), path=path)
+    ) -> asyncio.Future[Any]:
+        future = self._future()
+        self._session.request(method, params, future, read, self._session.patience_s(timeout_s), path)
+        return future
 
     async def get(self, text: str | Rule | None = None, **keywords: Any) -> dict[str, Any]:
         """The states that match now, path to value, in order."""
         wanted = rule(text, **keywords)
-        params, told_all = write_rule(wanted)
+        params, trusting = words_of(self._session.daemon).ask(wanted)
         entries = await self._request(b"get", jsonrpc.encode(params))
         found = {entry["path"]: entry["value"] for entry in entries if "value" in entry}
-        if told_all and self._session.daemon.get("name") == "jetbus":
-            return found
-        test = wanted.matches_value
-        return {
-            path: value for path, value in found.items() if wanted.matches_path(path) and (test is None or test(value))
-        }
+        if not trusting:
+            found = {path: value for path, value in found.items() if matches(wanted, path, value)}
+        return dict(arranged(wanted.sort, found)) if wanted.sort and "sort" not in params else found
 
     def fetch(
         self,
@@ -596,7 +572,9 @@ class PeerAsync:
         self._session.fetch(fetching)
         return mirror
 
-    async def wait_for(self, text: str | Rule, *, timeout_s: float | None = None, **keywords: Any) -> Event:
+    async def wait_for(
+        self, text: str | Rule | None = None, *, timeout_s: float | None = None, **keywords: Any
+    ) -> Event:
         """Wait until something matches, and give the event that told it."""
         fetch = self.fetch(text, **keywords)
         try:
@@ -605,7 +583,7 @@ class PeerAsync:
                     if event.kind != "remove":
                         return event  # type: ignore[no-any-return]
         except TimeoutError:
-            raise TimedOut({"path": str(text)}) from None
+            raise TimedOut({"path": str(text or keywords)}) from None
         finally:
             fetch.close()
         raise NotConnected(f"the connection to {self.url} is lost")
@@ -626,12 +604,6 @@ class PeerAsync:
         return groups
 
 
-def _call(callback: Callable[[], Any] | None) -> None:
-    if callback is None:
-        return
-    try:
-        outcome = callback()
-        if asyncio.iscoroutine(outcome):
-            asyncio.ensure_future(outcome)  # noqa: RUF006 - its own business
-    except Exception:
-        log.exception("a callback failed")
+def _log_problem(_result: Any, problem: BaseException | None) -> None:
+    if problem is not None:
+        log.error("a callback failed", exc_info=problem)

@@ -19,47 +19,52 @@ import inspect
 import os
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Self
 
-from jetbus.errors import NotConnected, TimedOut
+from jetbus.errors import NotConnected, TimedOut, TooSlow
 from jetbus.loops import new_loop
 from jetbus.peer import aio
-from jetbus.peer.aio import GRACE_S, ROUTED_S, PeerAsync
+from jetbus.peer.aio import PeerAsync
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
-from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy
+from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
+from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
 from jetbus.peer.line import StreamLine
-from jetbus.peer.session import Session, SetResult, Waiter, read_set_result
+from jetbus.peer.session import GRACE_S, ROUTED_S, Session, SetResult, Waiter, call_params, read_set_result, set_params
 from jetbus.rules import Rule, rule
-from jetbus.wire import jsonrpc
 from jetbus.wire.framing import STREAM
 
 
 class _Slot:
     """A response to come, for a thread that waits."""
 
-    __slots__ = ("_error", "_lock", "_result")
+    __slots__ = ("_done", "_error", "_lock", "_result")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
+        self._done = False
         self._result: Any = None
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        return not self._lock.locked()
+        return self._done
 
     def set_result(self, result: Any, /) -> None:
         self._result = result
+        self._done = True
         self._lock.release()
 
     def set_exception(self, exception: BaseException, /) -> None:
         self._error = exception
+        self._done = True
         self._lock.release()
 
     def wait(self, timeout_s: float, path: str = "") -> Any:
-        if not self._lock.acquire(timeout=timeout_s):
+        if not self._lock.acquire(timeout=-1 if timeout_s == float("inf") else timeout_s):
+            self._done = True
             raise TimedOut({"path": path})
         if self._error is not None:
             raise self._error
@@ -87,7 +92,7 @@ class _SharedSession(Session):
                 self.on_output()
 
     def begin_batch(self) -> None:
-        if getattr(self._batches, "messages", None) is not None:
+        if self.gathers():
             raise RuntimeError("a batch is open already; batches do not nest")
         self._batches.messages = []
 
@@ -101,27 +106,66 @@ class _SharedSession(Session):
         method: bytes,
         params: bytes,
         waiter: Waiter,
-        *,
         read: Callable[[Any], Any] | None = None,
-        deadline: float = float("inf"),
+        within_s: float = float("inf"),
         path: str = "",
-    ) -> int:
+    ) -> None:
         with self._lock:
-            return super().request(method, params, waiter, read=read, deadline=deadline, path=path)
+            super().request(method, params, waiter, read, within_s, path)
 
     def request_now(
-        self, method: bytes, params: bytes, waiter: Waiter, read: Callable[[Any], Any] | None, path: str
-    ) -> int:
+        self,
+        method: bytes,
+        params: bytes,
+        waiter: Waiter,
+        read: Callable[[Any], Any] | None,
+        within_s: float,
+        path: str,
+    ) -> None:
         """A request that somebody waits for: written at once if nothing is queued before it."""
         with self._lock:
             self.check_connected()
-            if self.out or getattr(self._batches, "messages", None) is not None:
-                return super().request(method, params, waiter, read=read, path=path)
-            number = self._register(waiter, read, path)
-            message = b'{"id":%d,"method":"%b","params":%b}' % (number, method, params)
-            if not self.write_now(message):
+            message = self._ask(method, params, waiter, read, within_s, path)
+            if self.out or not self.write_now(message):
                 self.send(message)
-            return number
+
+    def gathers(self) -> bool:
+        """Whether this thread has a batch open."""
+        return getattr(self._batches, "messages", None) is not None
+
+    # What several threads may do at once, each as one step.
+
+    def change(self, state: OwnedState, value: Any) -> None:
+        with self._lock:
+            super().change(state, value)
+
+    def add(self, owned: Owned, waiter: Waiter) -> None:
+        with self._lock:
+            super().add(owned, waiter)
+
+    def remove(self, owned: Owned, waiter: Waiter) -> None:
+        with self._lock:
+            super().remove(owned, waiter)
+
+    def next_fetch_id(self) -> str:
+        with self._lock:
+            return super().next_fetch_id()
+
+    def fetch(self, fetching: Fetching) -> None:
+        with self._lock:
+            super().fetch(fetching)
+
+    def unfetch(self, fetching: Fetching) -> None:
+        with self._lock:
+            super().unfetch(fetching)
+
+    def expire(self, now: float) -> None:
+        with self._lock:
+            super().expire(now)
+
+    def on_connected(self) -> None:
+        with self._lock:
+            super().on_connected()
 
     def on_lost(self) -> None:
         with self._lock:
@@ -139,6 +183,7 @@ class _Core(PeerAsync):
         self._session.on_clash = self._on_clash
         self._shared.write_now = self._write_now
         self._rest = b""
+        """What did not fit into the socket of a message that is written at once."""
 
     def _schedule_flush(self) -> None:
         if self._loop is not None:
@@ -150,6 +195,10 @@ class _Core(PeerAsync):
                 rest, self._rest = self._rest, b""
                 self._line.transport.write(rest)
             super()._flush()
+
+    async def _introduce(self) -> None:
+        self._rest = b""
+        await super()._introduce()
 
     def _write_now(self, message: bytes) -> bool:
         line = self._line
@@ -171,22 +220,12 @@ class _Core(PeerAsync):
         return True
 
 
-class _Element:
+class _Element(ElementFace):
     """What states and methods of ``Peer`` share."""
 
     def __init__(self, peer: Peer, owned: Owned) -> None:
+        super().__init__(peer._session, owned)
         self._peer = peer
-        self._owned = owned
-
-    @property
-    def path(self) -> str:
-        """Where it hangs in the tree."""
-        return self._owned.path
-
-    @property
-    def added(self) -> bool:
-        """Whether it is on the bus, or will be as soon as the connection is back."""
-        return self._owned.added
 
     def add(self) -> None:
         """Hang it into the bus again."""
@@ -194,44 +233,52 @@ class _Element:
 
     def remove(self) -> None:
         """Take it off the bus; it can be added again."""
+        self._peer._check_may_wait()
         slot = _Slot()
-        self._peer._session.remove(self._owned, slot)
+        self._session.remove(self._owned, slot)
         slot.wait(ROUTED_S + GRACE_S, self._owned.path)
 
 
-class State(_Element):
+class State(_Element, StateFace):
     """A state this peer owns."""
-
-    _owned: OwnedState
-
-    @property
-    def value(self) -> Any:
-        """Its value as last changed or set."""
-        return self._owned.value
-
-    def change(self, value: Any) -> None:
-        """Give it a new value and tell the bus."""
-        self._peer._session.change(self._owned, value)
 
 
 class Method(_Element):
     """A method this peer owns; calling it calls the function."""
 
-    _owned: OwnedMethod
+    def __init__(self, peer: Peer, owned: Owned, function: Callable[..., Any]) -> None:
+        super().__init__(peer, owned)
+        self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return inspect.unwrap(self._owned.function)(*args, **kwargs)
+        return self._function(*args, **kwargs)
 
 
 class Fetch:
     """A running fetch: iterate over it for its events. ``with`` or ``close()`` ends it."""
 
-    def __init__(self, peer: Peer, fetching: Fetching) -> None:
+    def __init__(self, peer: Peer, fetching: Fetching, callback: Callable[[Any], None] | None = None) -> None:
         self._peer = peer
         self._fetching = fetching
-        self._taken: Iterator[Any] = iter(())
+        self._callback = callback
+        self._telling = False
+        self._taken: deque[Any] = deque()
         self._something = threading.Event()
-        fetching.wake = self._something.set
+        fetching.wake = self._wake
+
+    def _wake(self) -> None:
+        self._something.set()
+        if self._callback is not None and not self._telling:
+            self._telling = True
+            self._peer._submit(self._tell, self._callback)
+
+    def _tell(self, callback: Callable[[Any], None]) -> None:
+        """Tell the callback, in its thread, all that waits; the queue between has a limit as for an iterator."""
+        self._telling = False
+        for event in self._fetching.take():
+            call_back(callback, event)
+        if isinstance(self._fetching.error, TooSlow):
+            aio.log.error("a callback was too slow, its fetch has ended: %s", self._fetching.error)
 
     @property
     def conflated(self) -> int:
@@ -242,14 +289,16 @@ class Fetch:
         """Wait until all that was there at the start has been told."""
         while not self._fetching.complete and not self._fetching.ended:
             self._wait(timeout_s)
+            self._something.clear()
+        self._something.set()  # another thread may wait for events
         if self._fetching.error is not None:
             raise self._fetching.error
         return self
 
     def _wait(self, timeout_s: float | None) -> None:
+        self._peer._check_may_wait()
         if not self._something.wait(timeout_s):
             raise TimedOut({"fetch": self._fetching.id})
-        self._something.clear()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -259,22 +308,28 @@ class Fetch:
 
     def next(self, timeout_s: float | None = None) -> Any:
         """The next event; raises ``TimedOut`` if there is none in time."""
-        for event in self._taken:
+        while True:
+            try:
+                event = self._taken.popleft()
+            except IndexError:
+                self._more(timeout_s)
+                continue
             if isinstance(event, Event) and event.problem is not None:
                 raise event.problem
             return event
+
+    def _more(self, timeout_s: float | None) -> None:
+        """Wait for more to take."""
+        fetching = self._fetching
         while True:
             self._something.clear()
-            taken = self._fetching.take()
+            taken = fetching.take()
             if taken:
-                self._taken = iter(taken)
-                return self.next(timeout_s)
-            if self._fetching.ended:
-                if self._fetching.error is not None:
-                    raise self._fetching.error
-                raise StopIteration
-            if not self._something.wait(timeout_s):
-                raise TimedOut({"fetch": self._fetching.id})
+                self._taken.extend(taken)
+                return
+            if fetching.ended:
+                raise fetching.error or StopIteration
+            self._wait(timeout_s)
 
     def close(self) -> None:
         """End the fetch."""
@@ -296,12 +351,12 @@ class Sorted(Fetch):
         return self._fetching.items
 
 
-class Mirror(Mapping[str, Any]):
+class Mirror(MirrorFace):
     """A live dict: path to value of everything that matches now. A method's value is None."""
 
     def __init__(self, peer: Peer, fetching: Fetching, values: dict[str, Any]) -> None:
+        super().__init__(values)
         self._fetch = Fetch(peer, fetching)
-        self._values = values
 
     def ready(self, timeout_s: float | None = None) -> Self:
         """Wait for the first full picture."""
@@ -311,18 +366,6 @@ class Mirror(Mapping[str, Any]):
     def close(self) -> None:
         """Stop following the bus; the last picture stays."""
         self._fetch.close()
-
-    def __getitem__(self, path: str) -> Any:
-        return self._values[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._values))
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"Mirror({self._values!r})"
 
     def __enter__(self) -> Self:
         return self.ready()
@@ -363,6 +406,8 @@ class Peer:
         self._session = self._core._shared
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._lifecycle = threading.RLock()
+        """Held while work is handed to the loop, so that none is left behind when it stops."""
         self._callbacks: ThreadPoolExecutor | None = None
 
     # -- connection
@@ -391,26 +436,36 @@ class Peer:
 
     def connect(self) -> None:
         """Connect to the daemon, introduce and authenticate this peer."""
-        if self._thread is None:
-            self._start()
+        with self._lifecycle:
+            starting = self._thread is None
+            if starting:
+                self._start()
         try:
             self._run(self._core.connect())
         except BaseException:
-            self.close()
+            if starting:
+                self.close()
             raise
 
     def close(self) -> None:
         """Close the connection; what this peer owns leaves the bus."""
-        loop, thread = self._loop, self._thread
+        self._check_may_wait()
+        with self._lifecycle:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is None or thread is None:
             return
-        self._check_thread()
-        self._run(self._core.close())
+        asyncio.run_coroutine_threadsafe(self._end(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        self._loop = self._thread = None
         if self._callbacks is not None:
             self._callbacks.shutdown(wait=False, cancel_futures=True)
+
+    async def _end(self) -> None:
+        await self._core.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     def _start(self) -> None:
         loop = new_loop()
@@ -427,26 +482,42 @@ class Peer:
         self._thread = threading.Thread(target=run, name="jet-peer", daemon=True)
         self._thread.start()
 
-    def _run(self, work: Awaitable[Any]) -> Any:
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run something on the peer's own loop and wait for it."""
-        if self._loop is None:
-            if inspect.iscoroutine(work):
-                work.close()
-            raise NotConnected("the peer is closed; connect() it, or use it in a with block")
-        self._check_thread()
-        return asyncio.run_coroutine_threadsafe(_await(work), self._loop).result()
+        try:
+            with self._lifecycle:
+                self._check_may_wait()
+                if self._loop is None:
+                    raise NotConnected("the peer is closed; connect() it, or use it in a with block")
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except CancelledError:
+            raise NotConnected("the peer was closed meanwhile") from None
+        except BaseException:
+            future.cancel()
+            raise
 
-    def _check_thread(self) -> None:
+    def _check_may_wait(self) -> None:
+        """Refuse to wait where waiting would never end."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call on the peer's own loop would wait for itself; use PeerAsync there")
+        if self._session.gathers():
+            raise RuntimeError("a batch is sent when its block ends: only changes go into it, nothing that waits")
 
     def _in_callbacks(self, function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """The function, run in the thread for callbacks."""
+        """The function, run in the thread for callbacks; if it is ``async``, on the loop."""
 
         @functools.wraps(function)
         async def run(*args: Any, **kwargs: Any) -> Any:
-            work = functools.partial(function, *args, **kwargs)
-            outcome = await asyncio.get_running_loop().run_in_executor(self._callbacks, work)
+            if inspect.iscoroutinefunction(function):
+                return await function(*args, **kwargs)
+            outcome = await asyncio.get_running_loop().run_in_executor(
+                self._callbacks, lambda: function(*args, **kwargs)
+            )
             return await outcome if inspect.isawaitable(outcome) else outcome
 
         return run
@@ -459,7 +530,7 @@ class Peer:
     def _submit(self, callback: Callable[..., Any], *args: Any) -> None:
         if self._callbacks is not None:
             with contextlib.suppress(RuntimeError):
-                self._callbacks.submit(_logged, callback, *args)
+                self._callbacks.submit(call_back, callback, *args)
 
     # -- owner
 
@@ -490,9 +561,10 @@ class Peer:
         """Own a method: an array becomes positional, an object keyword arguments."""
         owned = OwnedMethod(path, self._in_callbacks(function), access, timeout_s)
         self._add(owned)
-        return Method(self, owned)
+        return Method(self, owned, function)
 
     def _add(self, owned: Owned) -> None:
+        self._check_may_wait()
         slot = _Slot()
         self._session.add(owned, slot)
         slot.wait(ROUTED_S + GRACE_S, owned.path)
@@ -518,32 +590,24 @@ class Peer:
 
     def set(self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False) -> SetResult:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
-        params = b'{"path":%b,"value":%b' % (jsonrpc.encode(path), jsonrpc.encode(value))
-        if value_as_result:
-            params += b',"valueAsResult":true'
+        params = set_params(path, value, timeout_s, value_as_result)
         read = SetResult if value_as_result else read_set_result
         return self._routed(b"set", params, timeout_s, read, path)  # type: ignore[no-any-return]
 
-    def call(self, path: str, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+    def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Call a method with positional or with keyword arguments."""
         if args and kwargs:
             raise TypeError("a Jet method takes positional or keyword arguments, not both")
-        params = b'{"path":%b,"args":%b' % (jsonrpc.encode(path), jsonrpc.encode(kwargs or args))
-        return self._routed(b"call", params, timeout_s, None, path)
+        return self._routed(b"call", call_params(path, kwargs or args, timeout_s), timeout_s, None, path)
 
     def _routed(
         self, method: bytes, params: bytes, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
     ) -> Any:
-        self._check_thread()
-        if timeout_s is not None:
-            params += b',"timeout":%b' % jsonrpc.encode(timeout_s)
+        self._check_may_wait()
         slot = _Slot()
-        number = self._session.request_now(method, params + b"}", slot, read, path)
-        try:
-            return slot.wait((ROUTED_S if timeout_s is None else timeout_s) + GRACE_S, path)
-        except TimedOut:
-            self._session.forget(number)
-            raise
+        within_s = self._session.patience_s(timeout_s)
+        self._session.request_now(method, params, slot, read, within_s, path)
+        return slot.wait(within_s, path)
 
     def get(self, text: str | Rule | None = None, **keywords: Any) -> dict[str, Any]:
         """The states that match now, path to value, in order."""
@@ -561,11 +625,8 @@ class Peer:
     ) -> Fetch:
         """Be told of everything that matches: iterate over it, or give a callback. See ``PeerAsync.fetch``."""
         wanted = rule(text, **keywords)
-        told = None if callback is None else functools.partial(self._submit, callback)
-        fetching = Fetching(
-            self._session.next_fetch_id(), wanted, value_type=type, policy=policy, queue_max=queue_max, callback=told
-        )
-        fetch = Sorted(self, fetching) if wanted.sort else Fetch(self, fetching)
+        fetching = Fetching(self._session.next_fetch_id(), wanted, value_type=type, policy=policy, queue_max=queue_max)
+        fetch = Sorted(self, fetching, callback) if wanted.sort else Fetch(self, fetching, callback)
         self._session.fetch(fetching)
         return fetch
 
@@ -582,7 +643,7 @@ class Peer:
         self._session.fetch(fetching)
         return mirror
 
-    def wait_for(self, text: str | Rule, *, timeout_s: float | None = None, **keywords: Any) -> Event:
+    def wait_for(self, text: str | Rule | None = None, *, timeout_s: float | None = None, **keywords: Any) -> Event:
         """Wait until something matches, and give the event that told it."""
         return self._run(self._core.wait_for(text, timeout_s=timeout_s, **keywords))  # type: ignore[no-any-return]
 
@@ -597,14 +658,3 @@ class Peer:
     def authenticate(self, user: str, password: str) -> Any:
         """Log in; must come before the first fetch. Also used when the connection comes back."""
         return self._run(self._core.authenticate(user, password))
-
-
-async def _await(work: Awaitable[Any]) -> Any:
-    return await work
-
-
-def _logged(callback: Callable[..., Any], *args: Any) -> None:
-    try:
-        callback(*args)
-    except Exception:
-        aio.log.exception("a callback failed")

@@ -83,11 +83,11 @@ class OwnedState(Owned):
             params["fetchOnly"] = True
         return params
 
-    def asked(self, raw: Raw) -> Any:
+    def asked(self, value: Any) -> Any:
         """Run ``on_set`` with the value asked for."""
         if self.on_set is None:
             raise Refused("Invalid params", {"fetchOnly": self.path})
-        return self.on_set(self.read(raw))
+        return self.on_set(value)
 
     def read(self, raw: Raw) -> Any:
         """The value asked for, as the state's type."""
@@ -133,15 +133,18 @@ def _invalid_argument(text: str) -> Refused:
     return Refused("Invalid params", {"invalidArgument": {"name": "jet.InvalidArgument", "message": text}})
 
 
+def _internal(text: str) -> Refused:
+    return Refused("Internal error", {"reason": text, "message": text}, code=-32603)
+
+
 def error_of(problem: BaseException, path: str) -> JetError:
     """What to answer when a handler raised: its own error as it is, a ValueError as an invalid argument."""
-    if isinstance(problem, JetError):
+    if isinstance(problem, Refused) or (isinstance(problem, JetError) and problem.data is not None):
         return problem
-    if isinstance(problem, ValueError | TypeError):
+    if isinstance(problem, ValueError):
         return _invalid_argument(str(problem))
     log.error("the handler of %s failed", path, exc_info=problem)
-    text = f"{type(problem).__name__}: {problem}"
-    return Refused("Internal error", {"reason": text, "message": text}, code=-32603)
+    return _internal(f"{type(problem).__name__}: {problem}")
 
 
 Spawn = Callable[[Awaitable[Any], Callable[[Any, BaseException | None], None]], None]
@@ -170,7 +173,7 @@ class Answering:
             if "value" not in params:
                 raise MissingParam("value")
             self._asked = self._owned.read(params["value"])
-            return self._owned.asked(params["value"])
+            return self._owned.asked(self._asked)
 
         self._run(run, spawn)
 
@@ -188,7 +191,7 @@ class Answering:
         except Exception as problem:
             self._done(None, problem)
             return
-        if inspect.isawaitable(outcome):
+        if hasattr(outcome, "__await__"):
             spawn(outcome, self._done)
         else:
             self._done(outcome, None)
@@ -197,14 +200,20 @@ class Answering:
         if problem is None:
             try:
                 answer = jsonrpc.encode(self._accept(outcome) if isinstance(self._owned, OwnedState) else outcome)
-            except (TypeError, ValueError, msgspec.MsgspecError) as unfit:
-                problem = Refused("Internal error", {"reason": str(unfit), "message": str(unfit)}, code=-32603)
+            except Exception as unfit:
+                problem = _internal(f"the answer cannot be told as JSON: {unfit}")
         if not self._id:
             return
         if problem is None:
             self._send(jsonrpc.result(self._id, answer))
         else:
-            self._send(jsonrpc.failure(self._id, jsonrpc.encode(error_of(problem, self._owned.path).wire())))
+            self._send(jsonrpc.failure(self._id, self._told(problem)))
+
+    def _told(self, problem: BaseException) -> bytes:
+        try:
+            return jsonrpc.encode(error_of(problem, self._owned.path).wire())
+        except Exception as unfit:
+            return jsonrpc.encode(_internal(f"{problem}; its data cannot be told as JSON: {unfit}").wire())
 
     def _accept(self, outcome: Any) -> Any:
         """Take over what a set ended in; gives the result to answer with."""

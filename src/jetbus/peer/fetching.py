@@ -10,22 +10,42 @@ a limit: with the policy ``latest`` a newer event of a path takes the place of a
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from jetbus.errors import InvalidValue, JetError, TooSlow
-from jetbus.rules import Rule, write_rule
+from jetbus.peer.daemons import Words
+from jetbus.rules import Rule, Sort
+from jetbus.wire import jsonrpc
+
+log = logging.getLogger("jetbus.peer")
 
 Policy = Literal["latest", "every"]
 QUEUE_MAX = 100_000
 
 
-class Told(Struct, gc=False):
-    """The parameters of a notification, plain or sorted."""
+class Event(Struct, frozen=True, gc=False, rename={"kind": "event", "fetch_only": "fetchOnly"}):
+    """What happened to a state or method: ``add``, ``change`` or ``remove``. A method has no value.
+
+    The usual notification is read from the wire straight into an event.
+    """
+
+    kind: str = ""
+    path: str = ""
+    value: Any = None
+    fetch_only: bool = False
+    is_method: bool = False
+    problem: JetError | None = None
+    """Why the value could not be read as the type that was asked for."""
+
+
+class _Told(Struct, gc=False):
+    """The parameters of any notification, plain or sorted."""
 
     path: str = ""
     event: str = ""
@@ -35,16 +55,11 @@ class Told(Struct, gc=False):
     n: int = 0
 
 
-class Event(Struct, frozen=True, gc=False):
-    """What happened to a state or method: ``add``, ``change`` or ``remove``. A method has no value."""
+class _Notification(Struct, gc=False):
+    params: _Told
 
-    kind: str
-    path: str
-    value: Any = None
-    fetch_only: bool = False
-    is_method: bool = False
-    problem: JetError | None = None
-    """Why the value could not be read as the type that was asked for."""
+
+_read_notification = msgspec.json.Decoder(_Notification).decode
 
 
 class Fetching:
@@ -62,9 +77,8 @@ class Fetching:
     ) -> None:
         self.id = fetch_id
         self.rule = rule
-        self.params, self._told_all = write_rule(rule)
-        if policy == "every":
-            self.params["every"] = True
+        self.params: dict[str, Any] = {}
+        """The parameters of the request, in words that the daemon understands."""
         self.policy = policy
         self.known: dict[str, Any] = {}
         """The value of every match as last told; ``UNSET`` for a method."""
@@ -83,63 +97,97 @@ class Fetching:
         self._callback = callback
         self._pending: dict[str, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
         self._lock = threading.Lock()
-        self._trusting = self._told_all
+        self._trusting = False
         """Whether the daemon's word on what matches can be taken."""
+        self._sorting = False
+        """Whether the list is put in order here, since the daemon cannot do it."""
+        self.passing = False
+        """Whether events can be passed on as they come."""
         self._syncing: set[str] | None = None
         """The paths told since the last (re)connect, until everything has been told."""
 
     # -- from the session
 
-    def begin(self, *, daemon_is_ours: bool) -> None:
-        """The fetch has been sent to a daemon: everything is told anew."""
-        self._trusting = self._told_all and daemon_is_ours
+    def begin(self, words: Words) -> None:
+        """The fetch is about to be sent to a daemon of such words: everything is told anew."""
+        self.params, self._trusting = words.ask(self.rule)
+        if self.policy == "every":
+            self.params["every"] = True
+        self._sorting = self.rule.sort is not None and "sort" not in self.params
+        self.passing = False
         self._syncing = set()
 
     def told_everything(self) -> None:
         """All that is there has been told: what was known and not told again is gone."""
         told, self._syncing = self._syncing, None
-        if told is not None and self.rule.sort is None:
+        if told is not None:
             for path in [path for path in self.known if path not in told]:
-                self._emit("remove", path, self.known.pop(path), False)
+                value = self.known.pop(path)
+                if not self._sorting:
+                    self._emit([self._event("remove", path, value, False)])
+        if self._sorting:
+            self._put_in_order()
+        self.passing = self._trusting and self._type is None and not self._sorting
         self.complete = True
         self.wake()
 
-    def tell(self, told: Told) -> None:
-        """A notification."""
+    def tell(self, event: Event, text: bytes) -> None:
+        """A notification: the event it is, and its text for when it is more than that."""
+        if self.passing and event.value is not None:
+            self.tell_all([event])
+        else:
+            self._tell_any(text)
+
+    def tell_all(self, events: list[Event]) -> None:
+        """Events that can be passed on as they are."""
+        known = self.known
+        for event in events:
+            if event.kind == "remove":
+                known.pop(event.path, None)
+            else:
+                known[event.path] = event.value
+        self._emit(events)
+
+    def _tell_any(self, text: bytes) -> None:
+        try:
+            told = _read_notification(text).params
+        except msgspec.ValidationError:
+            return  # no notification of a fetch
         if told.changes is not UNSET:
             self._tell_sorted(told)
-        elif self._trusting and self._syncing is None:
-            kind, path, value = told.event, told.path, told.value
-            if kind == "remove":
-                self.known.pop(path, None)
-            else:
-                self.known[path] = value
-            self._emit(kind, path, value, told.fetchOnly)
         else:
             self._tell_checked(told.event.lower(), told.path, told.value, told.fetchOnly)
 
     def _tell_checked(self, kind: str, path: str, value: Any, fetch_only: bool) -> None:
         known = self.known
         before = known.get(path, ABSENT)
-        if kind == "remove" or not (self._trusting or self._matches(path, value)):
+        if kind == "remove" or not (self._trusting or matches(self.rule, path, value)):
             if before is not ABSENT:
                 del known[path]
-                self._emit("remove", path, value, fetch_only)
+                self._pass_on("remove", path, before if value is UNSET else value, fetch_only)
             return
         known[path] = value
         if self._syncing is not None:
             self._syncing.add(path)
             if before is not ABSENT and kind == "add" and _same(before, value):
                 return
-        self._emit("add" if before is ABSENT else "change", path, value, fetch_only)
+        self._pass_on("add" if before is ABSENT else "change", path, value, fetch_only)
 
-    def _matches(self, path: str, value: Any) -> bool:
-        if not self.rule.matches_path(path):
-            return False
-        test = self.rule.matches_value
-        return test is None or (value is not UNSET and test(value))
+    def _pass_on(self, kind: str, path: str, value: Any, fetch_only: bool) -> None:
+        if not self._sorting:
+            self._emit([self._event(kind, path, value, fetch_only)])
+        elif self._syncing is None:
+            self._put_in_order()
 
-    def _tell_sorted(self, told: Told) -> None:
+    def _put_in_order(self) -> None:
+        """Tell the list anew, if it is another one."""
+        assert self.rule.sort is not None  # noqa: S101
+        items = [self._event("change", path, value, False) for path, value in arranged(self.rule.sort, self.known)]
+        if items != self.items or not self.complete:
+            self.items = items
+            self._put(items)
+
+    def _tell_sorted(self, told: _Told) -> None:
         sort = self.rule.sort
         first = sort.first if sort else 1
         items = list(self.items[: told.n])
@@ -157,8 +205,9 @@ class Fetching:
 
     def end(self, error: JetError | None = None) -> None:
         """Nothing more will be told."""
-        self.ended = True
-        self.error = error
+        if not self.ended:
+            self.error = error
+            self.ended = True
         self.wake()
 
     # -- to the consumer
@@ -173,45 +222,52 @@ class Fetching:
         except msgspec.ValidationError as problem:
             return Event(kind, path, value, fetch_only, False, InvalidValue(path, str(problem)))
 
-    def _emit(self, kind: str, path: str, value: Any, fetch_only: bool) -> None:
-        event = self._event(kind, path, value, fetch_only)
+    def _emit(self, events: list[Event]) -> None:
         if self._callback is not None:
-            self._callback(event)
-            return
-        pending = self._pending
-        if isinstance(pending, list):
-            self._put(event)
-            return
-        with self._lock:
-            pending = self._pending
-            assert isinstance(pending, dict)  # noqa: S101
-            older = pending.get(path)
-            if older is not None:
-                self.conflated += 1
-                event = _merge(older, event)  # type: ignore[assignment]
-            if event is None:
-                del pending[path]
-            else:
-                pending[path] = event
-            first = len(pending) == 1
-        if first:
-            self.wake()
+            for event in events:
+                call_back(self._callback, event)
+        elif self.policy == "every":
+            self._queue(events)
+        else:
+            self._conflate(events)
 
-    def _put(self, event: Any) -> None:
+    def _conflate(self, events: list[Event]) -> None:
+        with self._lock:
+            pending: Any = self._pending
+            for event in events:
+                path = event.path
+                if path not in pending:
+                    pending[path] = event
+                    continue
+                self.conflated += 1
+                merged = _merge(pending[path], event)
+                if merged is None:
+                    del pending[path]
+                else:
+                    pending[path] = merged
+        self.wake()
+
+    def _put(self, items: list[Event]) -> None:
+        """A new list of a sorted fetch; it says all that an older one said."""
         if self._callback is not None:
-            self._callback(event)
+            call_back(self._callback, items)
+            return
+        if self.policy == "latest":
+            with self._lock:
+                pending: Any = self._pending
+                self.conflated += len(pending)
+                pending.clear()
+        self._queue([items])
+
+    def _queue(self, entries: list[Any]) -> None:
+        if self.ended:
             return
         with self._lock:
-            pending = self._pending
-            assert isinstance(pending, list)  # noqa: S101
-            if self.policy == "latest" and pending:
-                self.conflated += 1
-                pending.clear()  # only a sorted fetch comes here: its newest list says it all
-            pending.append(event)
-            first, full = len(pending) == 1, len(pending) > self._queue_max
-        if full and not self.ended:
+            pending: Any = self._pending
+            pending += entries[: self._queue_max + 1 - len(pending)]
+        if len(pending) > self._queue_max:
             self.end(TooSlow(f"{len(pending)} events were not read; read faster, fetch less or use policy 'latest'"))
-        elif first:
+        else:
             self.wake()
 
     def take(self) -> list[Any]:
@@ -226,8 +282,30 @@ ABSENT: Any = object()
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values are the same JSON: true is not 1, but 1.0 may be 1."""
-    return type(a) is type(b) and bool(a == b) if isinstance(a, bool) or isinstance(b, bool) else bool(a == b)
+    """Whether two values are the same JSON: true is not 1, at any depth."""
+    return a is b or (bool(a == b) and jsonrpc.encode(a) == jsonrpc.encode(b))
+
+
+def matches(rule: Rule, path: str, value: Any) -> bool:
+    """Whether a state, or a method whose value is ``UNSET``, is what a rule is about."""
+    if not rule.matches_path(path):
+        return False
+    test = rule.matches_value
+    return test is None or (value is not UNSET and test(value))
+
+
+def arranged(sort: Sort, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The window of a sorted fetch, by our own means."""
+    ordered = sorted(values.items(), key=lambda item: sort.key(*item), reverse=sort.descending)
+    return ordered[sort.first - 1 : sort.last]
+
+
+def call_back(callback: Callable[..., Any], *args: Any) -> None:
+    """Call what a user gave us; its failure is logged and hurts nobody else."""
+    try:
+        callback(*args)
+    except Exception:
+        log.exception("a callback failed")
 
 
 _MERGED = {

@@ -6,6 +6,7 @@ TCP, TLS and Unix sockets use the length-prefixed stream, WebSocket the library'
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, cast
@@ -24,21 +25,26 @@ from jetbus.wire.framing import STREAM, StreamDecoder
 
 MESSAGE_BYTES_MAX = 256 << 20
 """No daemon is expected to send more in one message."""
+KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
+"""A daemon whose machine is gone is noticed after 18 s."""
 
 
 class Line(asyncio.Protocol):
     """One connection. ``on_messages`` gets what arrives, ``on_lost`` is called once at the end."""
 
-    def __init__(self, on_messages: Callable[[list[bytes]], None], on_lost: Callable[[], None]) -> None:
+    def __init__(self, on_messages: Callable[[list[bytes]], None], on_lost: Callable[[Line], None]) -> None:
         self._on_messages = on_messages
         self._on_lost = on_lost
+        self._lost = asyncio.Event()
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        _keep_alive(transport.get_extra_info("socket"))
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        self._on_lost()
+        self._lost.set()
+        self._on_lost(self)
 
     async def introduce(self) -> None:
         """Do what must be done before the first message."""
@@ -51,11 +57,18 @@ class Line(asyncio.Protocol):
         """Send what is left, then close."""
         self.transport.close()
 
+    async def closed(self, within_s: float) -> None:
+        """Wait until it is closed; what cannot be sent in time is given up."""
+        try:
+            await asyncio.wait_for(self._lost.wait(), within_s)
+        except TimeoutError:
+            self.transport.abort()
+
 
 class StreamLine(Line):
     """Length and message, one after the other."""
 
-    def __init__(self, on_messages: Callable[[list[bytes]], None], on_lost: Callable[[], None]) -> None:
+    def __init__(self, on_messages: Callable[[list[bytes]], None], on_lost: Callable[[Line], None]) -> None:
         super().__init__(on_messages, on_lost)
         self._decoder = StreamDecoder(MESSAGE_BYTES_MAX)
 
@@ -66,17 +79,14 @@ class StreamLine(Line):
 
     def write(self, messages: list[bytes]) -> None:
         header = STREAM.header
-        pieces: list[bytes] = []
-        for message in messages:
-            pieces += (header(len(message)), message)
-        self.transport.write(b"".join(pieces))
+        self.transport.write(b"".join([piece for message in messages for piece in (header(len(message)), message)]))
 
 
 class WebSocketLine(Line):
     """A text frame a message, subprotocol ``jet``."""
 
     def __init__(
-        self, address: Address, on_messages: Callable[[list[bytes]], None], on_lost: Callable[[], None]
+        self, address: Address, on_messages: Callable[[list[bytes]], None], on_lost: Callable[[Line], None]
     ) -> None:
         super().__init__(on_messages, on_lost)
         self._protocol = ClientProtocol(
@@ -145,11 +155,32 @@ class WebSocketLine(Line):
                 self.transport.close()
 
 
+def _keep_alive(sock: socket.socket | None) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+async def _unix_socket(path: str) -> socket.socket:
+    """A connected Unix socket; uvloop knows no abstract names itself."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, "\0" + path[1:] if path.startswith("@") else path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 async def open_line(
     address: Address,
     tls: ssl.SSLContext | None,
     on_messages: Callable[[list[bytes]], None],
-    on_lost: Callable[[], None],
+    on_lost: Callable[[Line], None],
 ) -> Line:
     """Connect to a daemon."""
     loop = asyncio.get_running_loop()
@@ -161,8 +192,7 @@ async def open_line(
 
     line: Any
     if address.scheme == "unix":
-        path = "\0" + address.path[1:] if address.path.startswith("@") else address.path
-        _, line = await loop.create_unix_connection(make, path)
+        _, line = await loop.create_unix_connection(make, sock=await _unix_socket(address.path))
     else:
         context = (tls or ssl.create_default_context()) if address.tls else None
         _, line = await loop.create_connection(make, address.host, address.port, ssl=context)

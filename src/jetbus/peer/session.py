@@ -7,18 +7,25 @@ The session knows what this peer owns and fetches, so that it can say everything
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, TimedOut, from_wire
+from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState
-from jetbus.peer.fetching import Fetching, Told
+from jetbus.peer.fetching import Event, Fetching
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
+
+ROUTED_S = 5.0
+"""How long daemons wait for an owner unless told otherwise."""
+GRACE_S = 2.0
+"""How much longer than the daemon a peer waits."""
 
 
 class Waiter(Protocol):
@@ -32,11 +39,11 @@ class Waiter(Protocol):
 
 
 class Heard(Struct, gc=False):
-    """What a daemon says: a response or a notification, read in one pass."""
+    """What a daemon says: a response, a notification or a routed request, read in one pass."""
 
     id: int | str | None = None
     method: str | None = None
-    params: Told | None = None
+    params: Event | list[Raw] | None = None
     result: Any = UNSET
     error: Any = UNSET
 
@@ -56,17 +63,39 @@ class SetResult(Struct, frozen=True):
 
 def read_set_result(result: Any) -> SetResult:
     """The answer to a set, whichever library the owner uses."""
+    if result == {} or result is True or result is None:
+        return _PLAIN_SET
     warning = result.get("warning") if isinstance(result, dict) else None
+    if isinstance(result, dict) and result.keys() == _NODE_JET_3:
+        return _PLAIN_SET
     if isinstance(warning, dict):
         return SetResult(None, warning.get("code"), warning.get("message"))
-    return _PLAIN_SET if result is True or result == {} or result is None else SetResult(result)
+    return SetResult(result)
 
 
 _PLAIN_SET = SetResult()
-_decode = msgspec.json.Decoder(Heard).decode
+_NODE_JET_3 = {"path", "value"}
+"""The members of what owners of node-jet 3 answer."""
 
 
-class Request(Struct):
+def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: bool) -> bytes:
+    """The parameters of a set."""
+    options = b"" if timeout_s is None else b',"timeout":%b' % jsonrpc.encode(timeout_s)
+    if value_as_result:
+        options += b',"valueAsResult":true'
+    return b'{"path":%b,"value":%b%b}' % (jsonrpc.encode(path), jsonrpc.encode(value), options)
+
+
+def call_params(path: str, args: Any, timeout_s: float | None) -> bytes:
+    """The parameters of a call."""
+    options = b"" if timeout_s is None else b',"timeout":%b' % jsonrpc.encode(timeout_s)
+    return b'{"path":%b,"args":%b%b}' % (jsonrpc.encode(path), jsonrpc.encode(args), options)
+
+
+_decode_all = msgspec.json.Decoder(list[Heard]).decode
+
+
+class Request(Struct, gc=False):
     """A request on its way: who waits, how to read the answer, until when."""
 
     waiter: Waiter
@@ -93,13 +122,15 @@ class Session:
         self._requests: dict[int, Request] = {}
         self._count = 0
         self._fetch_count = 0
+        self._now = 0.0
+        self._routed_s = ROUTED_S + GRACE_S
         self._spawn = spawn
         self._batch: list[bytes] | None = None
 
     @property
     def open_request_count(self) -> int:
-        """How many requests wait for their response."""
-        return len(self._requests)
+        """How many requests wait for their response; those that were cancelled wait no more."""
+        return sum(not request.waiter.done() for request in list(self._requests.values()))
 
     # -- sending
 
@@ -132,35 +163,46 @@ class Session:
         method: bytes,
         params: bytes,
         waiter: Waiter,
-        *,
         read: Callable[[Any], Any] | None = None,
-        deadline: float = float("inf"),
+        within_s: float = float("inf"),
         path: str = "",
-    ) -> int:
-        """Send a request; the waiter gets the result, read, or the error."""
-        self.check_connected()
-        number = self._register(waiter, read, path, deadline)
-        self.send(b'{"id":%d,"method":"%b","params":%b}' % (number, method, params))
-        return number
+    ) -> None:
+        """Send a request; the waiter gets the result, read, or the error. Who cancels its waiter waits no more."""
+        if not self.connected:
+            self.check_connected()
+        self.send(self._ask(method, params, waiter, read, within_s, path))
 
-    def _register(
-        self, waiter: Waiter, read: Callable[[Any], Any] | None, path: str, deadline: float = float("inf")
-    ) -> int:
-        self._count += 1
-        self._requests[self._count] = Request(waiter, read, deadline, path)
-        return self._count
+    def introduce(self, method: bytes, params: bytes, waiter: Waiter) -> None:
+        """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
+        self.send(self._ask(method, params, waiter, None, float("inf"), ""))
 
-    def forget(self, number: int) -> None:
-        """Nobody waits for that response any more."""
-        self._requests.pop(number, None)
+    def _ask(
+        self,
+        method: bytes,
+        params: bytes,
+        waiter: Waiter,
+        read: Callable[[Any], Any] | None,
+        within_s: float,
+        path: str,
+    ) -> bytes:
+        """The message of a request that is now waited for."""
+        self._count = number = self._count + 1
+        self._requests[number] = Request(waiter, read, self._now + within_s, path)
+        return b'{"id":%d,"method":"%b","params":%b}' % (number, method, params)
 
     def expire(self, now: float) -> None:
-        """Give up requests that should have been answered long ago."""
+        """Give up requests that should have been answered long ago, forget those that nobody waits for."""
+        self._now = now
         for number, request in list(self._requests.items()):
-            if request.deadline <= now:
-                del self._requests[number]
-                if not request.waiter.done():
-                    request.waiter.set_exception(TimedOut({"path": request.path}))
+            if request.waiter.done():
+                self._requests.pop(number, None)
+            elif request.deadline <= now:
+                self._requests.pop(number, None)
+                request.waiter.set_exception(TimedOut({"path": request.path}))
+
+    def patience_s(self, timeout_s: float | None) -> float:
+        """How long to wait for an owner. Our daemon watches the time itself, others may know no timeouts."""
+        return self._routed_s if timeout_s is None else timeout_s + GRACE_S
 
     def check_connected(self) -> None:
         if not self.connected:
@@ -172,11 +214,10 @@ class Session:
 
     def change(self, state: OwnedState, value: Any) -> None:
         """Give a state a new value; while there is no connection it is kept and told with the next one."""
+        told = jsonrpc.encode(value)
         state.value = value
         if self.connected and state.added:
-            self.send(
-                b'{"method":"change","params":{"path":' + state.path_json + b',"value":' + jsonrpc.encode(value) + b"}}"
-            )
+            self.send(b'{"method":"change","params":{"path":' + state.path_json + b',"value":' + told + b"}}")
 
     def add(self, owned: Owned, waiter: Waiter) -> None:
         """Hang a state or method into the bus. From now on it comes back after a reconnect."""
@@ -204,7 +245,8 @@ class Session:
     def next_fetch_id(self) -> str:
         """An id for a new fetch; peers that do the same get the same ids, which lets the daemon share its work."""
         self._fetch_count += 1
-        return f"f{self._fetch_count}"
+        own = f"-{uuid.uuid4().hex}" if words_of(self.daemon).shared_ids else ""
+        return f"f{self._fetch_count}{own}"
 
     def fetch(self, fetching: Fetching) -> None:
         """Start a fetch; from now on it comes back after a reconnect."""
@@ -213,8 +255,7 @@ class Session:
         self._send_fetch(fetching)
 
     def _send_fetch(self, fetching: Fetching) -> None:
-        ours = self.daemon.get("name") == "jetbus"
-        fetching.begin(daemon_is_ours=ours)
+        fetching.begin(words_of(self.daemon))
         params = jsonrpc.encode({"id": fetching.id, **fetching.params})
         self.request(b"fetch", params, _Fetched(self, fetching))
         # Daemons differ in when they tell what is there; the answer to a later request comes after all of it.
@@ -233,6 +274,7 @@ class Session:
     def on_connected(self) -> None:
         """A new connection is there and introduced: say everything again."""
         self.connected = True
+        self._routed_s = float("inf") if words_of(self.daemon).ours else ROUTED_S + GRACE_S
         for owned in self.owned.values():
             if owned.added:
                 self.add_again(owned)
@@ -263,35 +305,72 @@ class Session:
 
     # -- hearing
 
-    def receive(self, messages: Iterable[bytes]) -> None:
-        """Messages from the daemon, in the order they came."""
-        fetches, requests = self.fetches, self._requests
-        for text in messages:
-            try:
-                heard = _decode(text)
-            except jsonrpc.UNREADABLE:
-                self._receive_unusual(text)
-                continue
-            method = heard.method
-            if method is None:
-                request = requests.pop(heard.id, None)  # type: ignore[arg-type]
-                if request is not None:
-                    self._answer(request, heard)
-            elif method in fetches and heard.params is not None:
-                fetches[method].tell(heard.params)
-            else:
-                self._serve(method, jsonrpc.decode_envelope(text))
+    def receive(self, messages: list[bytes]) -> None:
+        """Messages from the daemon, in the order they came.
 
-    @staticmethod
-    def _answer(request: Request, heard: Heard) -> None:
-        waiter = request.waiter
-        if waiter.done():
+        Events of one fetch often come in long runs. They are gathered and told together, before anything else is.
+        """
+        try:
+            all_heard = _decode_all(b"[" + b",".join(messages) + b"]")
+        except jsonrpc.UNREADABLE:
+            all_heard = []
+        if len(all_heard) != len(messages):
+            self._receive_each(messages)
             return
+        run: list[Event] = []
+        running = ""
+        for heard, text in zip(all_heard, messages, strict=True):
+            method, event = heard.method, heard.params
+            if method == running and type(event) is Event and event.value is not None and heard.id is None:
+                run.append(event)
+                continue
+            if run:
+                self._tell(running, run)
+                run = []
+            if method is None:
+                running = ""
+                self._answer(heard)
+            else:
+                running = self._hear(method, heard, text)
+        if run:
+            self._tell(running, run)
+
+    def _hear(self, method: str, heard: Heard, text: bytes) -> str:
+        """No response. Gives the id of the fetch whose events can be gathered after it, if there is one."""
+        fetching = self.fetches.get(method)
+        if fetching is None or not isinstance(heard.params, Event) or heard.id is not None:
+            self._serve(method, jsonrpc.decode_envelope(text))
+            return ""
+        fetching.tell(heard.params, text)
+        if fetching.ended:
+            self.unfetch(fetching)
+        return method if fetching.passing else ""
+
+    def _receive_each(self, messages: list[bytes]) -> None:
+        """Messages of which one at least is unusual."""
+        if len(messages) == 1:
+            self._receive_unusual(messages[0])
+            return
+        for text in messages:
+            self.receive([text])
+
+    def _tell(self, fetch_id: str, run: list[Event]) -> None:
+        fetching = self.fetches.get(fetch_id)
+        if fetching is not None:
+            fetching.tell_all(run)
+            if fetching.ended:
+                self.unfetch(fetching)
+
+    def _answer(self, heard: Heard) -> None:
+        request = self._requests.pop(heard.id, None)  # type: ignore[arg-type]
+        if request is None or request.waiter.done():
+            return
+        waiter, read = request.waiter, request.read
         if heard.error is not UNSET:
             waiter.set_exception(from_wire(heard.error))
-        else:
-            result = None if heard.result is UNSET else heard.result
-            waiter.set_result(result if request.read is None else request.read(result))
+            return
+        result = None if heard.result is UNSET else heard.result
+        waiter.set_result(result if read is None else read(result))
 
     def _receive_unusual(self, text: bytes) -> None:
         """A batch, a routed request whose arguments look like nothing in particular, or nonsense."""

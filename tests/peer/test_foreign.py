@@ -1,0 +1,315 @@
+"""Both peers on the daemons of node-jet, which know fewer words and get some wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jetbus
+from interop.node import Node, Version
+from jetbus import SetResult
+from jetbus.testing import RunningDaemon
+from peer.faces import Bus, brief, raised, run, until
+
+pytestmark = pytest.mark.interop
+
+HERE = Path(__file__).parent
+DAEMONS = [(version, transport) for version in (1, 2, 3) for transport in ("tcp", "ws")]
+_numbers = count(1)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module", params=DAEMONS, ids=[f"nj{version}-{transport}" for version, transport in DAEMONS])
+def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
+    """The version and url of a node-jet daemon; shared, so that each test has a prefix of its own."""
+    version, transport = request.param
+    node, port = shutil.which("node"), _free_port()
+    assert node, "there is no node on the PATH: run make test, which installs node and the clients"
+    process = subprocess.Popen(
+        [node, str(HERE / "daemon.cjs"), str(version), transport, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    yield version, f"{'jet' if transport == 'tcp' else 'ws'}://127.0.0.1:{port}"
+    assert process.poll() is None, "the node-jet daemon has ended"
+    process.stdin.close()
+    process.wait(20)
+    process.stdout.close()
+
+
+@pytest.fixture
+def version(foreign: tuple[int, str]) -> int:
+    return foreign[0]
+
+
+@pytest.fixture
+def bus(foreign: tuple[int, str], face: str) -> Bus:
+    return Bus(foreign[1], face)
+
+
+@pytest.fixture
+def at() -> str:
+    """A prefix of this test's own."""
+    return f"test{next(_numbers)}"
+
+
+def test_owner_and_client(bus: Bus, at: str) -> None:
+    """Add, change, get, set, call and remove work on every daemon."""
+
+    async def case() -> None:
+        async with bus.peer(name="owner") as owner, bus.peer() as client:
+            assert (await client.info())["name"] == "node-jet"
+            state = await owner.add_state(f"{at}/speed", 1, on_set=lambda value: min(value, 10))
+            await owner.add_method(f"{at}/add", lambda a, b: a + b)
+            assert await client.get(starts_with=at) == {f"{at}/speed": 1}
+            assert await client.set(f"{at}/speed", 7) == SetResult()
+            assert await client.set(f"{at}/speed", 70) == SetResult(warning_code=1)
+            assert state.value == 10
+            assert await client.get(f"{at}/speed") == {f"{at}/speed": 10}
+            assert await client.call(f"{at}/add", 1, 2) == 3
+            assert await client.call(f"{at}/add", a=3, b=4) == 7
+            await state.remove()
+            assert await client.get(starts_with=at) == {}
+
+    run(case())
+
+
+def test_errors(bus: Bus, at: str) -> None:
+    """Errors in the words of other daemons are the same classes, and an owner's own words arrive."""
+
+    def refuse(_value: Any) -> None:
+        raise jetbus.Refused("too hot", {"limit": 80}, code=-7)
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            await owner.add_state(f"{at}/speed", 1, on_set=refuse)
+            await owner.add_state(f"{at}/read-only", 1)
+            assert isinstance(await raised(client.set(f"{at}/nothing", 1)), jetbus.NotFound)
+            assert isinstance(await raised(client.add_state(f"{at}/speed", 1)), jetbus.Occupied)
+            assert isinstance(await raised(client.set(f"{at}/read-only", 1)), jetbus.ReadOnly)
+            refused = await raised(client.set(f"{at}/speed", 1))
+            assert isinstance(refused, jetbus.Refused)
+            assert (refused.own_code, refused.message, refused.data) == (-7, "too hot", {"limit": 80})
+
+    run(case())
+
+
+def test_fetch(bus: Bus, at: str) -> None:
+    """A fetch tells what is there and what happens, with the value that a removed state had last."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client, bus.peer() as other:
+            state = await owner.add_state(f"{at}/1", 1)
+            fetches = [await peer.fetch(f"{at}/**", policy="every") for peer in (client, other)]
+            for fetch in fetches:
+                assert brief(await fetch.take(1)) == [("add", f"{at}/1", 1)]
+            await state.change(2)
+            await owner.add_state(f"{at}/2", {"a": None})
+            await state.remove()
+            for fetch in fetches:
+                events = await fetch.take(3)
+                assert brief(events) == [
+                    ("change", f"{at}/1", 2),
+                    ("add", f"{at}/2", {"a": None}),
+                    ("remove", f"{at}/1", 2),
+                ]
+                assert not any(event.is_method for event in events)
+                await fetch.close()
+
+    run(case())
+
+
+def test_value_rule(bus: Bus, at: str) -> None:
+    """A value rule holds, even where the daemon filters wrongly or knows none."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            low = await owner.add_state(f"{at}/low", 5)
+            high = await owner.add_state(f"{at}/high", 50)
+            fetch = await client.fetch(f"{at}/** value<10", policy="every")
+            assert brief(await fetch.take(1)) == [("add", f"{at}/low", 5)]
+            for state, value in ((low, 6), (low, 60), (low, 61), (high, 7), (low, 8)):
+                await state.change(value)
+            assert brief(await fetch.take(4)) == [
+                ("change", f"{at}/low", 6),
+                ("remove", f"{at}/low", 60),
+                ("add", f"{at}/high", 7),
+                ("add", f"{at}/low", 8),
+            ]
+            assert await client.get(f"{at}/** value<8") == {f"{at}/high": 7}
+
+    run(case())
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "contains_not": {"contains_not": "/b"},
+    "ends_not_with": {"ends_not_with": "b"},
+    "equals_not_one_of": {"equals_not_one_of": ["no", "where"]},
+    "case_insensitive": {"ends_with": "/A", "case_insensitive": True},
+    "has_one_of": {"value": jetbus.has_one_of(1)},
+    "field": {"fields": {"x.y": jetbus.above(1)}},
+    "equal": {"value": "text"},
+    "everything": {},
+}
+VALUES = {"a": [1, 2], "b": "text", "c": {"x": {"y": 2}}, "d": 3, "dd/b": True}
+
+
+@pytest.mark.parametrize("keywords", RULES.values(), ids=RULES)
+def test_rules(bus: Bus, at: str, keywords: dict[str, Any]) -> None:
+    """Every rule matches what it should, whichever words of it the daemon understands."""
+    rule = jetbus.rule(f"{at}/**", **keywords)
+    test = rule.matches_value
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            for name, value in VALUES.items():
+                await owner.add_state(f"{at}/{name}", value)
+            wanted = {
+                f"{at}/{name}": value
+                for name, value in VALUES.items()
+                if rule.matches_path(f"{at}/{name}") and (test is None or test(value))
+            }
+            assert wanted
+            mirror = await client.mirror(rule)
+            await mirror.ready()
+            assert dict(mirror.inner) == wanted
+            assert await client.get(rule) == wanted
+
+    run(case())
+
+
+def test_fetch_everything(bus: Bus, at: str) -> None:
+    """A fetch without a rule tells everything, also where the daemon wants one."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            await owner.add_state(f"{at}/1", 1)
+            mirror = await client.mirror()
+            await mirror.ready()
+            assert mirror.inner[f"{at}/1"] == 1
+            assert (await client.get())[f"{at}/1"] == 1
+
+    run(case())
+
+
+def test_glob(bus: Bus, at: str) -> None:
+    """A glob is tested by the peer."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            for name in ("a/x", "b/x", "b/c/x", "a/y"):
+                await owner.add_state(f"{at}/{name}", name)
+            assert await client.get(f"{at}/*/x") == {f"{at}/a/x": "a/x", f"{at}/b/x": "b/x"}
+            fetch = await client.fetch(f"{at}/*/x")
+            assert sorted(event.value for event in await fetch.take(2)) == ["a/x", "b/x"]
+
+    run(case())
+
+
+def test_sorted(bus: Bus, at: str) -> None:
+    """A sorted fetch has the right list, put in order by the daemon or, where it cannot, by the peer."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            states = {
+                name: await owner.add_state(f"{at}/{name}", value) for name, value in (("a", 3), ("b", 1), ("c", 2))
+            }
+            options = {"sort_by": "value", "descending": True, "last": 2}
+            fetch = await client.fetch(f"{at}/**", **options)
+            await fetch.ready()
+            assert [item.value for item in fetch.items] == [3, 2]
+            await states["b"].change(9)
+            await until(lambda: [item.value for item in fetch.items] == [9, 3])
+            await states["a"].remove()
+            await until(lambda: [item.path for item in fetch.items] == [f"{at}/b", f"{at}/c"])
+            assert list(await client.get(f"{at}/**", **options)) == [f"{at}/b", f"{at}/c"]
+
+    run(case())
+
+
+def test_batch(bus: Bus, at: str) -> None:
+    """A batch is understood."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            states = [await owner.add_state(f"{at}/{number}", 0) for number in range(3)]
+            mirror = await client.mirror(f"{at}/**")
+            await mirror.ready()
+
+            def change() -> None:
+                with owner.inner.batch():
+                    for state in states:
+                        state.inner.change(1)
+
+            await owner.do(change)
+            await until(lambda: set(mirror.inner.values()) == {1})
+
+    run(case())
+
+
+NODE_OWNERS: tuple[Version, ...] = (1, 2, 3)
+
+
+@pytest.fixture(scope="module", params=NODE_OWNERS, ids=[f"nj{version}" for version in NODE_OWNERS])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A Node.js process with peers of node-jet."""
+    process = Node(request.param)
+    yield process
+    process.close()
+
+
+def test_node_jet_owner_and_client(node: Node, daemon: RunningDaemon, face: str) -> None:
+    """On our bus, node-jet peers own what ours use, and use what ours own."""
+    host, port = daemon.listening["tcp"].rsplit(":", 1)
+    theirs = node.peer()
+    theirs.do("connect", config={"ip": host, "port": int(port)})
+
+    async def case() -> None:
+        async with Bus(daemon.url, face).peer() as ours:
+            theirs.add_state("their/state", 1)
+            theirs.add_method("their/method", "accept")
+            fetch = await ours.fetch("their/state", policy="every")
+            await fetch.ready()
+            assert await ours.set("their/state", 5) == SetResult()
+            await ours.call("their/method", 1)
+            assert brief(await fetch.take(2)) == [("add", "their/state", 1), ("change", "their/state", 5)]
+            state = await ours.add_state("our/state", 1, on_set=lambda value: min(value, 10))
+            await ours.add_method("our/method", lambda *args: list(args))
+            await asyncio.to_thread(theirs.set, "our/state", 70)
+            assert state.value == 10
+            called = await asyncio.to_thread(theirs.call, "our/method", [1, 2])
+            assert called in ([1, 2], {}, None)
+            await asyncio.to_thread(theirs.close)
+            assert brief(await fetch.take(1)) == [("remove", "their/state", 5)]
+
+    run(case())
+
+
+def test_timeout(bus: Bus, at: str) -> None:
+    """An owner that never answers is timed out, by the daemon or, where it knows no timeouts, by the peer."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            await owner.add_state(f"{at}/slow", 0, on_set=lambda _value: None)
+            owner_session = owner.inner._session
+            owner_session.owned.clear()  # it forgets what it owns and answers nothing
+            problem = await raised(client.set(f"{at}/slow", 1, timeout_s=-1.5))
+            assert isinstance(problem, jetbus.TimedOut)
+
+    run(case())

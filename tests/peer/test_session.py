@@ -1,0 +1,501 @@
+"""The session and its fetches without any connection: messages in, messages out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jetbus
+from jetbus.peer.daemons import words_of
+from jetbus.peer.elements import OwnedMethod, OwnedState
+from jetbus.peer.fetching import Event, Fetching, Policy
+from jetbus.peer.session import Session, read_set_result
+from jetbus.rules import rule
+
+OURS = {"name": "jetbus"}
+NODE_JET = {"name": "node-jet", "features": {"authentication": True}}
+NODE_JET_3 = {"name": "node-jet", "features": {"asNotification": False}}
+CJET = {"name": "cjet"}
+DAEMONS: dict[str, dict[str, Any]] = {
+    "ours": OURS,
+    "node-jet": NODE_JET,
+    "node-jet 3": NODE_JET_3,
+    "cjet": CJET,
+    "unknown": {},
+}
+
+
+class Waiter:
+    """Takes a response."""
+
+    def __init__(self) -> None:
+        self.outcome: Any = None
+        self.is_done = False
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def set_result(self, result: Any, /) -> None:
+        self.outcome, self.is_done = result, True
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self.outcome, self.is_done = exception, True
+
+
+def _spawn(_work: Awaitable[Any], _done: Callable[[Any, BaseException | None], None]) -> None:
+    raise AssertionError("nothing here is asynchronous")
+
+
+class Wire:
+    """A session and the daemon's side of its connection."""
+
+    def __init__(self, daemon: dict[str, Any] | None = None) -> None:
+        self.session = Session(spawn=_spawn)
+        self.session.daemon = OURS if daemon is None else daemon
+        self.session.on_connected()
+
+    def sent(self) -> list[Any]:
+        """What was sent since the last look."""
+        out, self.session.out = self.session.out, []
+        return [json.loads(message) for message in out]
+
+    def hear(self, *messages: Any) -> None:
+        self.session.receive([json.dumps(message).encode() for message in messages])
+
+    def fetch(self, fetching: Fetching) -> None:
+        self.session.fetch(fetching)
+
+    def answer_all(self) -> None:
+        """Answer every open request in the order they were sent."""
+        self.hear(*({"id": message["id"], "result": True} for message in self.sent() if "id" in message))
+
+
+def _owned(path: str, value: Any = None, on_set: Callable[[Any], Any] | None = None) -> OwnedState:
+    return OwnedState(path, value, on_set, None, None, None)
+
+
+def test_responses_find_their_requests() -> None:
+    """Responses are matched by id, in any order; unknown ones are ignored."""
+    wire = Wire()
+    waiters = [Waiter() for _ in range(3)]
+    for waiter in waiters:
+        wire.session.request(b"info", b"{}", waiter)
+    ids = [message["id"] for message in wire.sent()]
+    assert len(set(ids)) == 3
+    wire.hear({"id": ids[2], "result": 2}, {"id": 99, "result": 9}, {"id": ids[0], "result": 0})
+    wire.hear({"id": ids[1], "error": {"code": -32602, "message": "Invalid params", "data": {"pathNotExists": "a"}}})
+    assert [waiters[0].outcome, waiters[2].outcome] == [0, 2]
+    assert isinstance(waiters[1].outcome, jetbus.NotFound)
+    assert wire.session.open_request_count == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[", b"17", b'"x"', b"{}", b'{"method":5}', b"\xff", b'{"id":1}', b'{"method":"f1","params":{"path":5}}'],
+    ids=repr,
+)
+def test_nonsense_is_survived(text: bytes) -> None:
+    """What is no message of the bus hurts nobody, and what comes after it is heard."""
+    wire = Wire()
+    wire.fetch(Fetching("f1", rule()))
+    waiter = Waiter()
+    wire.session.request(b"info", b"{}", waiter)
+    number = wire.sent()[-1]["id"]
+    wire.session.receive([text, b'{"id":%d,"result":true}' % number])
+    assert waiter.outcome is True
+
+
+def test_batch_from_the_daemon() -> None:
+    """A daemon may answer in batches."""
+    wire = Wire()
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        wire.session.request(b"info", b"{}", waiter)
+    wire.hear([{"id": message["id"], "result": message["id"]} for message in wire.sent()])
+    assert all(waiter.is_done for waiter in waiters)
+
+
+ROUTED: dict[str, tuple[Any, Any]] = {
+    "classic set": (
+        {"id": "r1", "method": "speed", "params": {"value": 5}},
+        {"id": "r1", "result": {}},
+    ),
+    "set as node-jet 3 routes it": (
+        {"id": "1", "method": "set", "params": {"path": "speed", "value": 5}},
+        {"id": "1", "result": {}},
+    ),
+    "set of 2012": ({"id": 1, "method": "speed", "params": [5]}, {"id": 1, "result": {}}),
+    "set with the value as result": (
+        {"id": 1, "method": "speed", "params": {"value": 5, "valueAsResult": True}},
+        {"id": 1, "result": 5},
+    ),
+    "positional call": ({"id": 2, "method": "add", "params": [2, 3]}, {"id": 2, "result": 5}),
+    "call by keywords": ({"id": 2, "method": "add", "params": {"a": 2, "b": 3}}, {"id": 2, "result": 5}),
+    "call as node-jet 3 routes it": (
+        {"id": "2", "method": "call", "params": {"path": "add", "args": [2, 3]}},
+        {"id": "2", "result": 5},
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "answer"), ROUTED.values(), ids=ROUTED)
+def test_routed_requests(asked: Any, answer: Any) -> None:
+    """A routed request is answered in whichever form the daemon routes it, after the change it made."""
+    wire = Wire()
+    wire.session.add(_owned("speed", 1, lambda _value: None), Waiter())
+    wire.session.add(OwnedMethod("add", lambda a, b: a + b, None, None), Waiter())
+    wire.sent()
+    wire.hear(asked)
+    *changes, last = wire.sent()
+    assert last == answer
+    is_set = "add" not in json.dumps(asked)
+    assert changes == ([{"method": "change", "params": {"path": "speed", "value": 5}}] if is_set else [])
+
+
+def test_path_named_as_a_fetch() -> None:
+    """A request for a state whose path looks like a fetch id reaches the state."""
+    wire = Wire()
+    fetching = Fetching(wire.session.next_fetch_id(), rule())
+    wire.fetch(fetching)
+    wire.session.add(_owned(fetching.id, 1, lambda _value: None), Waiter())
+    wire.sent()
+    wire.hear({"id": "r1", "method": fetching.id, "params": {"value": 5}})
+    assert wire.sent()[-1] == {"id": "r1", "result": {}}
+    assert fetching.take() == []
+
+
+def test_set_without_id_is_not_answered() -> None:
+    """A notification changes the state and is not answered."""
+    wire = Wire()
+    state = _owned("speed", 1, lambda _value: None)
+    wire.session.add(state, Waiter())
+    wire.sent()
+    wire.hear({"method": "speed", "params": {"value": 5}})
+    assert wire.sent() == [{"method": "change", "params": {"path": "speed", "value": 5}}]
+    assert state.value == 5
+
+
+def test_connections_come_and_go() -> None:
+    """On a loss all requests fail; on a return everything owned and fetched is said again with its newest value."""
+    wire = Wire()
+    state = _owned("speed", 1)
+    wire.session.add(state, Waiter())
+    wire.session.add(OwnedMethod("add", print, None, None), Waiter())
+    wire.fetch(Fetching("f1", rule("a/**"), policy="every"))
+    wire.answer_all()
+    waiter = Waiter()
+    wire.session.request(b"info", b"{}", waiter)
+    wire.sent()
+    wire.session.on_lost()
+    assert isinstance(waiter.outcome, jetbus.ConnectionLost)
+    wire.session.change(state, 2)
+    with pytest.raises(jetbus.NotConnected, match=r"connect\(\)"):
+        wire.session.request(b"info", b"{}", Waiter())
+    assert wire.sent() == []
+    wire.session.on_connected()
+    assert [(message["method"], message["params"]) for message in wire.sent()] == [
+        ("add", {"path": "speed", "value": 2, "fetchOnly": True}),
+        ("add", {"path": "add"}),
+        ("fetch", {"id": "f1", "path": {"startsWith": "a/"}, "every": True}),
+        ("info", {}),
+    ]
+
+
+def test_unanswered_add_is_forgotten() -> None:
+    """Who was told that its add got lost with the connection has not added anything."""
+    wire = Wire()
+    waiter = Waiter()
+    state = _owned("speed", 1)
+    wire.session.add(state, waiter)
+    wire.session.on_lost()
+    assert isinstance(waiter.outcome, jetbus.ConnectionLost)
+    assert not state.added
+    wire.session.on_connected()
+    assert wire.sent() == []
+
+
+def test_refused_add_is_forgotten() -> None:
+    """What could not be added is not added again after a reconnect."""
+    wire = Wire()
+    waiter = Waiter()
+    wire.session.add(_owned("speed", 1), waiter)
+    wire.hear({"id": wire.sent()[0]["id"], "error": {"code": -32602, "data": {"pathAlreadyExists": "speed"}}})
+    assert isinstance(waiter.outcome, jetbus.Occupied)
+    wire.session.on_lost()
+    wire.session.on_connected()
+    assert wire.sent() == []
+
+
+def test_clash_after_a_reconnect_is_reported() -> None:
+    """What cannot be added again after a reconnect is handed to the face."""
+    clashes: list[Any] = []
+    wire = Wire()
+    wire.session.on_clash = lambda owned, error: clashes.append((owned.path, type(error)))
+    wire.session.add(_owned("speed", 1), Waiter())
+    wire.answer_all()
+    wire.session.on_lost()
+    wire.session.on_connected()
+    wire.hear({"id": wire.sent()[0]["id"], "error": {"code": -32602, "data": {"pathAlreadyExists": "speed"}}})
+    assert clashes == [("speed", jetbus.Occupied)]
+
+
+PATIENCE: dict[str, tuple[dict[str, Any], float | None, float]] = {
+    "ours, its own time": (OURS, None, float("inf")),
+    "ours, a given time": (OURS, 1.0, 3.0),
+    "another, its own time": (NODE_JET_3, None, 7.0),
+    "another, a given time": (NODE_JET_3, 1.0, 3.0),
+}
+
+
+@pytest.mark.parametrize(("daemon", "timeout_s", "patience_s"), PATIENCE.values(), ids=PATIENCE)
+def test_patience(daemon: dict[str, Any], timeout_s: float | None, patience_s: float) -> None:
+    """A peer waits a little longer than the daemon; where the daemon knows the owner's own limit, as long as it."""
+    assert Wire(daemon).session.patience_s(timeout_s) == patience_s
+
+
+def test_expiry() -> None:
+    """A request that nobody answers is given up at its time."""
+    wire = Wire()
+    wire.session.expire(100.0)
+    waiter = Waiter()
+    wire.session.request(b"set", b"{}", waiter, None, 5.0, "speed")
+    wire.session.expire(104.9)
+    assert not waiter.is_done
+    wire.session.expire(105.1)
+    assert isinstance(waiter.outcome, jetbus.TimedOut)
+    assert waiter.outcome.path == "speed"
+
+
+SET_RESULTS: dict[str, tuple[Any, jetbus.SetResult]] = {
+    "ours and C++": ({}, jetbus.SetResult()),
+    "adapted": ({"warning": {"code": 1, "message": "m"}}, jetbus.SetResult(None, 1, "m")),
+    "node-jet and Lua": (True, jetbus.SetResult()),
+    "nothing": (None, jetbus.SetResult()),
+    "node-jet 3": ({"path": "a", "value": 5}, jetbus.SetResult()),
+    "something of its own": ({"path": "a", "more": 5}, jetbus.SetResult({"path": "a", "more": 5})),
+}
+
+
+@pytest.mark.parametrize(("told", "read"), SET_RESULTS.values(), ids=SET_RESULTS)
+def test_set_results(told: Any, read: jetbus.SetResult) -> None:
+    """The answer to a set is read whichever library the owner uses."""
+    assert read_set_result(told) == read
+
+
+WORDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "ours is asked everything": (
+        "ours",
+        {"starts_not_with": "a", "value": jetbus.has_one_of(1)},
+        {"path": {"startsNotWith": "a"}, "value": {"hasOneOf": [1]}},
+    ),
+    "node-jet has no words for lists": (
+        "node-jet",
+        {"starts_not_with": "a", "value": jetbus.has_one_of(1)},
+        {"path": {"startsNotWith": "a"}},
+    ),
+    "node-jet sorts": (
+        "node-jet",
+        {"sort_by": "path", "last": 3},
+        {"path": {"startsWith": ""}, "sort": {"byPath": True, "descending": False, "from": 1, "to": 3}},
+    ),
+    "node-jet 3 denies wrongly": (
+        "node-jet 3",
+        {"starts_with": "a", "ends_not_with": "b", "value": 5},
+        {"path": {"startsWith": "a"}},
+    ),
+    "node-jet 3 folds wrongly": (
+        "node-jet 3",
+        {"starts_with": "A", "case_insensitive": True},
+        {"path": {"startsWith": ""}},
+    ),
+    "node-jet 3 does not sort": ("node-jet 3", {"sort_by": "value"}, {"path": {"startsWith": ""}}),
+    "cjet knows few": ("cjet", {"contains_one_of": ["a"], "equals": "b"}, {"path": {"equals": "b"}}),
+    "unknown is asked as cjet": (
+        "unknown",
+        {"starts_with": "A", "case_insensitive": True, "value": 5},
+        {"path": {"startsWith": "a", "caseInsensitive": True}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("daemon", "keywords", "asked"), WORDS.values(), ids=WORDS)
+def test_words_of_daemons(daemon: str, keywords: dict[str, Any], asked: dict[str, Any]) -> None:
+    """A daemon is asked in the words it understands, and only ours is believed without a test."""
+    params, trusted = words_of(DAEMONS[daemon]).ask(rule(**keywords))
+    assert params == asked
+    assert trusted is (daemon == "ours")
+
+
+# A fetch against a model, over any number of connections.
+
+PATHS = st.sampled_from(["a/1", "a/2", "a/b/3", "c", "a/method"])
+VALUES = st.one_of(st.integers(-3, 12), st.sampled_from([None, True, "x", [1], [True], {"k": 1}]))
+STEP = st.one_of(
+    st.tuples(st.just("put"), PATHS, VALUES),
+    st.tuples(st.just("remove"), PATHS, st.none()),
+    st.tuples(st.just("reconnect"), st.booleans(), st.none()),
+    st.tuples(st.just("read"), st.none(), st.none()),
+)
+RULES = ("", "a/**", "a/*", "a/** value>3", "value>3")
+
+
+class Model:
+    """A bus with one fetch on it, as a daemon of such words tells it."""
+
+    def __init__(self, daemon: dict[str, Any], text: str, policy: Policy) -> None:
+        self.wire = Wire(daemon)
+        self.daemon = daemon
+        self.rule = rule(text)
+        self.bus: dict[str, Any] = {}
+        self.fetching = Fetching("f1", self.rule, policy=policy)
+        self.picture: dict[str, Any] = {}
+        self.wire.fetch(self.fetching)
+        self._start()
+
+    def _start(self) -> None:
+        for path in self.bus:
+            self._tell("add", path)
+        self.wire.answer_all()
+
+    def _tell(self, kind: str, path: str) -> None:
+        params: dict[str, Any] = {"path": path, "event": kind}
+        if path != "a/method":
+            params["value"] = self.bus[path]
+        if not words_of(self.daemon).ours or self._seen(path, self.bus[path]) or kind == "remove":
+            self.wire.hear({"method": "f1", "params": params})
+
+    def _seen(self, path: str, value: Any) -> bool:
+        """Whether the daemon's own rule, without a glob, lets it through."""
+        test = self.rule.matches_value
+        wider = path.startswith("a/") or not (self.rule.path or self.rule.glob)
+        return wider and (test is None or (path != "a/method" and test(value)))
+
+    def put(self, path: str, value: Any) -> None:
+        value = None if path == "a/method" else value
+        was = path in self.bus and self._seen(path, self.bus[path])
+        existed = path in self.bus
+        self.bus[path] = value
+        if not words_of(self.daemon).ours:
+            self._tell("change" if existed else "add", path)
+        elif self._seen(path, value):
+            self._tell("change" if was else "add", path)
+        elif was:
+            self._tell("remove", path)
+
+    def remove(self, path: str) -> None:
+        if path in self.bus:
+            if not words_of(self.daemon).ours or self._seen(path, self.bus[path]):
+                self._tell("remove", path)
+            del self.bus[path]
+
+    def reconnect(self, half_way: bool) -> None:
+        self.wire.session.on_lost()
+        self.wire.sent()
+        if half_way:
+            self.wire.session.on_connected()
+            for path in list(self.bus)[:1]:
+                self._tell("add", path)
+            self.wire.session.on_lost()
+            self.wire.sent()
+        self.wire.session.on_connected()
+        self._start()
+
+    def read(self) -> None:
+        for event in self.fetching.take():
+            assert isinstance(event, Event)
+            assert (event.path in self.picture) is (event.kind != "add"), event
+            if event.kind == "remove":
+                del self.picture[event.path]
+            else:
+                self.picture[event.path] = event.value
+
+    def wanted(self) -> dict[str, Any]:
+        test = self.rule.matches_value
+        return {
+            path: value
+            for path, value in self.bus.items()
+            if self.rule.matches_path(path) and (test is None or (path != "a/method" and test(value)))
+        }
+
+
+@pytest.mark.parametrize("policy", ["latest", "every"])
+@pytest.mark.parametrize("daemon", ["ours", "node-jet 3"])
+@settings(deadline=None)
+@given(text=st.sampled_from(RULES), steps=st.lists(STEP, max_size=25), between=st.lists(STEP, max_size=5))
+def test_fetch_against_a_model(daemon: str, policy: Policy, text: str, steps: list[Any], between: list[Any]) -> None:
+    """Whatever happens on the bus and to the connection, reading the events gives the picture of what matches now."""
+    model = Model(DAEMONS[daemon], text, policy)
+    for name, first, second in steps:
+        if name == "put":
+            model.put(first, second)
+        elif name == "remove":
+            model.remove(first)
+        elif name == "read":
+            model.read()
+        else:
+            # While there is no connection the bus goes on unseen.
+            told, model.wire.hear = model.wire.hear, lambda *_messages: None  # type: ignore[method-assign]
+            for step, path, value in between:
+                if step == "put":
+                    model.put(path, value)
+                elif step == "remove":
+                    model.remove(path)
+            model.wire.hear = told  # type: ignore[method-assign]
+            model.reconnect(first)
+    model.read()
+    assert json.dumps(model.picture, sort_keys=True) == json.dumps(model.wanted(), sort_keys=True)
+    known = {path: None if path == "a/method" else value for path, value in model.fetching.known.items()}
+    assert json.dumps(known, sort_keys=True) == json.dumps(model.wanted(), sort_keys=True)
+
+
+@settings(deadline=None)
+@given(steps=st.lists(STEP, max_size=30))
+def test_latest_ends_in_the_same_picture(steps: list[Any]) -> None:
+    """However rarely it is read, policy latest ends in the same picture as policy every, in no more events."""
+    latest, every = Model(OURS, "a/**", "latest"), Model(OURS, "a/**", "every")
+    for name, first, second in steps:
+        for model in (latest, every):
+            if name == "put":
+                model.put(first, second)
+            elif name == "remove":
+                model.remove(first)
+            elif name == "read":
+                model.read()
+    waiting = len(latest.fetching.take()), len(every.fetching.take())
+    assert waiting[0] <= waiting[1]
+    assert every.fetching.conflated == 0
+    assert latest.fetching.known == every.fetching.known
+
+
+SORTED_STEP = st.tuples(st.sampled_from("abcdef"), st.one_of(st.none(), st.integers(0, 9)))
+
+
+@settings(deadline=None)
+@given(steps=st.lists(SORTED_STEP, max_size=20), first=st.integers(1, 3), count=st.integers(1, 3), down=st.booleans())
+def test_peer_sorts_where_the_daemon_does_not(
+    steps: list[tuple[str, int | None]], first: int, count: int, down: bool
+) -> None:
+    """On a daemon that does not sort, a sorted fetch still has the right list after every event."""
+    wire = Wire(NODE_JET_3)
+    fetching = Fetching("f1", rule(sort_by="value", descending=down, first=first, last=first + count - 1))
+    wire.fetch(fetching)
+    wire.answer_all()
+    bus: dict[str, int] = {}
+    for path, value in steps:
+        if value is not None:
+            wire.hear(
+                {"method": "f1", "params": {"path": path, "event": "Change" if path in bus else "Add", "value": value}}
+            )
+            bus[path] = value
+        elif path in bus:
+            wire.hear({"method": "f1", "params": {"path": path, "event": "Remove"}})
+            del bus[path]
+        values = sorted(bus.values(), reverse=down)[first - 1 : first + count - 1]
+        assert [item.value for item in fetching.items] == values
+        taken = fetching.take()
+        assert not taken or taken[-1] == fetching.items
