@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 from support.daemon import Daemon
 
 Daemons = Callable[..., Daemon]
+
+
+def pytest_configure() -> None:
+    """Processes started in the background of a shell ignore Ctrl-C, and so would all that the tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from jetbus.bus.access import Auth
     from jetbus.bus.tree import Element
 
-HEADS_MAX = 64
-
 
 class Chunk:
     """Bytes shared by several outboxes: gathered piece by piece, joined once."""
@@ -73,8 +71,9 @@ class Audience:
     """All fetches that are told the same bytes."""
 
     __slots__ = (
+        "_fitted",
+        "_fitted_bytes",
         "_header",
-        "_heads",
         "_slow",
         "auth",
         "dialect",
@@ -114,7 +113,9 @@ class Audience:
         """Whether a path that is found in the index of fetches needs no further test."""
         self.open_pieces: list[bytes] | None = None
         self._header = framing.header
-        self._heads: dict[int, bytes] = {}
+        self._fitted_bytes = -1
+        self._fitted = b""
+        """The head for a tail of that many bytes; tails of one fetch are mostly of one length."""
         self._slow: dict[Outbox, None] = {}
 
     # -- members
@@ -136,12 +137,10 @@ class Audience:
 
     def head_for(self, tail_bytes: int) -> bytes:
         """What precedes a tail of that length: the frame's header and the fetch id."""
-        head = self._heads.get(tail_bytes)
-        if head is None:
-            if len(self._heads) >= HEADS_MAX:
-                self._heads.clear()
-            head = self._heads[tail_bytes] = self._header(len(self.head) + tail_bytes) + self.head
-        return head
+        if tail_bytes != self._fitted_bytes:
+            self._fitted_bytes = tail_bytes
+            self._fitted = self._header(len(self.head) + tail_bytes) + self.head
+        return self._fitted
 
     def frame(self, tail: bytes) -> bytes:
         return self.head_for(len(tail)) + tail
@@ -152,7 +151,7 @@ class Audience:
         if pieces is None:
             pieces = self._open(kind, path, tail)
         size = len(tail)
-        pieces.append(self._heads.get(size) or self.head_for(size))
+        pieces.append(self._fitted if size == self._fitted_bytes else self.head_for(size))
         pieces.append(tail)
 
     def _open(self, kind: str, path: str, tail: bytes) -> list[bytes]:
