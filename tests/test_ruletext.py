@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import jetbus
 from jetbus.errors import InvalidRule
-from jetbus.rules import PATH_TESTS, VALUE_TESTS, Rule, parse_rule, read_rule, rule, write_rule
+from jetbus.rules import PATH_TESTS, VALUE_TESTS, Rule, parse_rule, read_matcher, read_rule, rule, write_rule
 
 GRAMMAR: dict[str, Rule] = {
     "": Rule(),
@@ -282,3 +282,9 @@ def test_wrong_keywords(keywords: dict[str, Any], wrong: str) -> None:
     """A wrong keyword is refused with what would do."""
     with pytest.raises(InvalidRule, match=re.escape(wrong)):
         rule(**keywords)
+
+
+def test_patterns_have_no_words() -> None:
+    """A rule with Lua patterns cannot be told to a daemon in words, so what arrives is tested again."""
+    assert write_rule(read_matcher({"match": ["^a%d"], "unmatch": ["b"]})) == ({}, False)
+    assert write_rule(read_matcher({"unmatch": ["b"]})) == ({}, False)

@@ -178,7 +178,8 @@ def write_rule(rule: Rule) -> tuple[dict[str, Any], bool]:
     if rule.sort is not None:
         params["sort"] = _write_sort(rule.sort)
     told = len(path) - bool(path.get("caseInsensitive")) + (len(value) or sum(map(len, fields.values())))
-    return params, rule.glob is None and told == len(rule.path) + len(rule.value)
+    wordless = rule.glob is not None or rule.lua_match or rule.lua_unmatch
+    return params, not wordless and told == len(rule.path) + len(rule.value)
 
 
 def _write_sort(sort: Sort) -> dict[str, Any]:
