@@ -29,6 +29,8 @@ WARN_ADAPTED = 1
 
 # -- the daemon
 
+TCP_AND_WS_ONLY = ("--unix", "off", "--binary", "off", "--binary-unix", "off")
+
 
 class Jetd:
     """A daemon of our own, in a process of its own."""
@@ -42,14 +44,14 @@ class Jetd:
     async def start(cls, tcp: str | None, ws: str | None) -> Jetd:
         """Start it where asked; without a wish at the usual ports or, where these are taken, at free ones."""
         if tcp or ws:
-            return await cls._start("--tcp", tcp or "localhost:0", "--ws", ws or "localhost:0", "--unix", "off")
+            return await cls._start("--tcp", tcp or "localhost:0", "--ws", ws or "localhost:0", *TCP_AND_WS_ONLY)
         try:
             return await cls._start("--tcp", TCP, "--ws", WS)
         except NoDaemon as problem:
             if "in use" not in str(problem):
                 raise
             print(f"{problem}.\nThe demo takes free ports instead; mind the --tcp below.", file=sys.stderr)
-        return await cls._start("--tcp", "localhost:0", "--ws", "localhost:0", "--unix", "off")
+        return await cls._start("--tcp", "localhost:0", "--ws", "localhost:0", *TCP_AND_WS_ONLY)
 
     @classmethod
     async def _start(cls, *options: str) -> Jetd:

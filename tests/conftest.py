@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,8 @@ def pytest_configure() -> None:
     """Processes started in the background of a shell ignore Ctrl-C, and so would all that the tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Daemons that a test starts with its own flags listen nowhere else; two of them must not want the same port.
+    os.environ |= {"JET_BINARY": "off", "JET_BINARY_UNIX": "off"}
 
 
 @pytest.fixture(scope="session")

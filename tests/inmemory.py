@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
 
-from jetbus.bus.audience import Audience, Chunk
+from jetbus.bus.audience import Audience, Part
 from jetbus.bus.bus import Bus
 from jetbus.bus.session import Session
 
@@ -44,7 +44,7 @@ class RecordingOutbox:
         self._seal()
         self._parts.append(frame)
 
-    def put_chunk(self, audience: Audience, chunk: Chunk) -> None:
+    def put_chunk(self, audience: Audience, chunk: Part) -> None:
         self._seal()
         self._open = audience
         self._parts.append(chunk)

@@ -28,11 +28,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peer": (*WORDS, "loops", "wire"),
     "bridge": (*WORDS, "loops", "wire", "peer"),
     "journal": WORDS,
+    "recorder": (*WORDS, "loops", "wire", "peer", "journal"),
+    "player": (*WORDS, "loops", "wire", "peer", "journal"),
     "daemon": (*WORDS, "loops", "wire", "bus", "journal"),
     "testing": (*WORDS, "loops", "wire", "bus", "journal", "daemon"),
-    "spark": (*WORDS, "journal"),
+    "spark": (*WORDS, "loops", "wire", "peer", "journal"),
     "radar": (*WORDS, "journal"),
-    "cli": (*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "daemon", "testing", "spark", "radar"),
+    "cli": (
+        *(*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "recorder", "player", "daemon", "testing"),
+        *("spark", "radar"),
+    ),
 }
 """Each part of the house and the parts it may import besides itself; parts that are not built yet are simply absent."""
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from jetbus.peer import (
         UNCHANGED,
         Adapted,
+        Blob,
         Event,
         Fetch,
         FetchAsync,
@@ -72,6 +73,7 @@ __all__ = [
     "UNCHANGED",
     "Adapted",
     "AlreadyFetching",
+    "Blob",
     "ConnectionLost",
     "EncodingNotSupported",
     "Event",

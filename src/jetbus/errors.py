@@ -8,7 +8,7 @@
             MissingParam                    a parameter is missing
             WrongType                       a parameter has the wrong type
             WrongCount                      too few or too many positional parameters
-            EncodingNotSupported            the daemon speaks JSON only
+            EncodingNotSupported            not the encoding of this connection
             InvalidRule                     a fetch rule is unknown or has a wrong operand
             NotFound                        nobody has added that path
             Occupied                        the position in the tree is taken
@@ -194,10 +194,10 @@ class WrongCount(ParamError):
 
 
 class EncodingNotSupported(Invalid):
-    """The daemon speaks JSON only."""
+    """An encoding that is not the one of this connection."""
 
     key = "encodingNotSupported"
-    says = "the daemon speaks JSON only, not {subject}"
+    says = "{subject} cannot be chosen on this connection; JSON and binary have ports of their own"
 
 
 class InvalidRule(Invalid):

@@ -31,7 +31,8 @@ class RunningDaemon:
 
     def __init__(self, **settings: Any) -> None:
         anywhere = Address("127.0.0.1", 0)
-        self._config = Config(**{"tcp": anywhere, "ws": anywhere, "unix": None, **settings})
+        nowhere = {"unix": None, "binary_unix": None}
+        self._config = Config(**{"tcp": anywhere, "ws": anywhere, "binary": anywhere, **nowhere, **settings})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
@@ -50,9 +51,19 @@ class RunningDaemon:
         return f"{'wss' if self._config.tls_cert else 'ws'}://{self.listening['ws']}"
 
     @property
+    def binary_url(self) -> str:
+        """Where peers connect by TCP to speak binary."""
+        return f"{'jetbs' if self._config.tls_cert else 'jetb'}://{self.listening['binary']}"
+
+    @property
     def unix_url(self) -> str:
         """Where peers connect by Unix socket, if ``unix`` is set."""
-        return f"unix://{self.listening['unix']}"
+        return f"unix://{self.listening.get('unix', '')}"
+
+    @property
+    def binary_unix_url(self) -> str:
+        """Where peers connect by Unix socket to speak binary, if ``binary_unix`` is set."""
+        return f"jetb+unix://{self.listening.get('binary_unix', '')}"
 
     def start(self) -> None:
         """Start it and wait until it listens."""

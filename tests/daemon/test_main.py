@@ -56,20 +56,21 @@ def _has_ipv6() -> bool:
 
 
 def test_ready_line(start_daemon: StartDaemon) -> None:
-    """With port 0 the ready line names the ports that were free, and all three transports answer there."""
+    """With port 0 the ready line names the ports that were free, and the transports answer there."""
     daemon = start_daemon()
-    assert re.fullmatch(r"ready tcp=127\.0\.0\.1:\d+ ws=127\.0\.0\.1:\d+ unix=@\S+", daemon.ready)
+    address = r"127\.0\.0\.1:\d+"
+    assert re.fullmatch(rf"ready tcp={address} ws={address} unix=@\S+ binary={address} binary_unix=@\S+", daemon.ready)
     assert 0 not in (daemon.address("tcp")[1], daemon.address("ws")[1])
     for transport in ("tcp", "ws", "unix"):
         with daemon.connect(transport) as peer:
             assert peer.result("echo", {"x": transport}) == {"x": transport}
 
 
-@pytest.mark.parametrize("off", ["tcp", "ws", "unix"])
+@pytest.mark.parametrize("off", ["tcp", "ws", "unix", "binary", "binary_unix"])
 def test_a_transport_that_is_off(start_daemon: StartDaemon, off: str) -> None:
     """A transport that is off is not in the ready line, and the others are there."""
-    daemon = start_daemon(f"--{off}", "off")
-    assert set(daemon.listens) == {"tcp", "ws", "unix"} - {off}
+    daemon = start_daemon(f"--{off.replace('_', '-')}", "off")
+    assert set(daemon.listens) == {"tcp", "ws", "unix", "binary", "binary_unix"} - {off}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

@@ -14,7 +14,8 @@ import trustme
 from jetbus.testing import RunningDaemon, running_daemon
 from peer.faces import FACES, Bus
 
-SCHEMES = ("jet", "ws", "unix-abstract", "unix-file", "jets", "wss")
+SCHEMES = ["jet", "ws", "unix-abstract", "unix-file", "jets", "wss"]
+SCHEMES += ["jetb", "jetbs", "jetb+ws", "jetb+wss", "jetb+unix"]
 _numbers = count(1)
 
 
@@ -56,15 +57,19 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
 @pytest.fixture
 def schemed(scheme: str, face: str, tmp_path: Path, certificate: Path, trust: ssl.SSLContext) -> Iterator[Bus]:
     """A daemon that is reached by each scheme."""
-    tls = scheme in ("jets", "wss")
+    tls = scheme in ("jets", "wss", "jetbs", "jetb+wss")
     settings: dict[str, Any] = {"tls_cert": certificate} if tls else {}
     if scheme == "unix-abstract":
         settings["unix"] = f"@jetbus-peer-{id(tmp_path)}-{next(_numbers)}"
     elif scheme == "unix-file":
         settings["unix"] = str(tmp_path / "jet.socket")
+    elif scheme == "jetb+unix":
+        settings["binary_unix"] = f"@jetbus-peer-{id(tmp_path)}-{next(_numbers)}"
     with running_daemon(**settings) as daemon:
-        url = {"jet": daemon.url, "jets": daemon.url, "ws": daemon.ws_url, "wss": daemon.ws_url}.get(scheme)
-        yield Bus(url or daemon.unix_url, face, trust if tls else None)
+        urls = {"jet": daemon.url, "jets": daemon.url, "ws": daemon.ws_url, "wss": daemon.ws_url}
+        urls |= {"jetb": daemon.binary_url, "jetbs": daemon.binary_url, "jetb+unix": daemon.binary_unix_url}
+        urls |= {"jetb+ws": f"jetb+{daemon.ws_url}", "jetb+wss": f"jetb+{daemon.ws_url}"}
+        yield Bus(urls.get(scheme, daemon.unix_url), face, trust if tls else None)
 
 
 @pytest.fixture
@@ -74,7 +79,7 @@ def daemon() -> Iterator[RunningDaemon]:
         yield daemon
 
 
-@pytest.fixture
-def bus(daemon: RunningDaemon, face: str) -> Bus:
-    """The bus of that daemon, for each face."""
-    return Bus(daemon.url, face)
+@pytest.fixture(params=["JSON", "binary"])
+def bus(daemon: RunningDaemon, face: str, request: pytest.FixtureRequest) -> Bus:
+    """The bus of that daemon, for each face and protocol."""
+    return Bus(daemon.url if request.param == "JSON" else daemon.binary_url, face)

@@ -1324,7 +1324,7 @@ def test_daemon_that_says_nothing(face: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 WRONG_URLS = {
-    "http://localhost": "write jet://, jets://, ws://, wss:// or unix://",
+    "http://localhost": "write jet://, jets://, ws://, wss://, unix:// or, for the binary protocol, jetb://",
     "jet://": "names no host",
     "jet://localhost:0": "no port between 1 and 65535",
     "jet://localhost:99999": "no port between 1 and 65535",

@@ -50,11 +50,14 @@ class Daemon:
 
     @classmethod
     def start(cls, *options: str, env: dict[str, str] | None = None) -> Self:
-        """Start a daemon on free ports of all three transports; later options win over these."""
+        """Start a daemon on free ports of all transports; later options win over these."""
         unix = f"@jetbus-test-{os.getpid()}-{next(_unix_names)}"
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the daemon
         process = subprocess.Popen(
-            [*COMMAND, "--tcp", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--unix", unix, *options],
+            [
+                *(*COMMAND, "--tcp", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--unix", unix),
+                *("--binary", "127.0.0.1:0", "--binary-unix", f"{unix}-binary", *options),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -170,5 +173,5 @@ def _ready_line(process: subprocess.Popen[bytes]) -> str:
             raise AssertionError(f"jetd ended before it was ready, printed {line!r}")
         line += byte
     text = line.decode().rstrip("\n")
-    assert re.fullmatch(r"ready( (tcp|ws|unix)=\S+)+", text), text
+    assert re.fullmatch(r"ready( (tcp|ws|unix|binary|binary_unix)=\S+)+", text), text
     return text

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 
 from jetbus.wire.dialects import (
+    BINARY,
     CLASSIC,
     LEGACY,
     LEGACY_POSITIONAL,
@@ -19,7 +20,7 @@ from jetbus.wire.dialects import (
 )
 from jetbus.wire.jsonrpc import Params
 
-DIALECTS = {dialect.name: dialect for dialect in (CLASSIC, NODE_JET_3, LEGACY, LEGACY_POSITIONAL)}
+DIALECTS = {dialect.name: dialect for dialect in (CLASSIC, NODE_JET_3, LEGACY, LEGACY_POSITIONAL, BINARY)}
 
 
 @dataclass
@@ -27,6 +28,8 @@ class Leaf:
     path_json: bytes
     value: bytes | None
     schema: bytes | None = None
+    body: bytes = b"\x01\x04\x00\x00\x001.50"
+    key: bytes = b"\x03\x00a/b"
 
 
 STATE = Leaf(b'"a/b"', b"1.50")
@@ -175,6 +178,7 @@ FACTS: dict[str, tuple[bytes, bytes, bool, bool, bool]] = {
     "node-jet 3": (b"true", b'"7"', False, False, False),
     "legacy": (b"{}", b'"r7"', True, True, False),
     "legacy, positional": (b"{}", b'"r7"', True, True, False),
+    "binary": (b"", b"\x07\x00\x00\x00", True, False, True),
 }
 
 
@@ -184,7 +188,7 @@ def test_facts_of_a_dialect(name: str) -> None:
     dialect = DIALECTS[name]
     told = (
         dialect.done,
-        dialect.route_id % 7,
+        dialect.route_id(7),
         dialect.tells_methods,
         dialect.tells_nodes,
         dialect.sorts,

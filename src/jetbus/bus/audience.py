@@ -13,7 +13,7 @@ they can be conflated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jetbus.bus.sorting import Window
 from jetbus.rules import Rule
@@ -42,6 +42,12 @@ class Chunk:
         return self._joined
 
 
+class Part(Protocol):
+    """What an outbox may hold besides bytes."""
+
+    def joined(self) -> bytes: ...
+
+
 class Outbox(Protocol):
     """What the brain needs of the way out to a peer."""
 
@@ -51,7 +57,7 @@ class Outbox(Protocol):
     def put(self, frame: bytes) -> None:
         """Send a whole frame (or several)."""
 
-    def put_chunk(self, audience: Audience, chunk: Chunk) -> None:
+    def put_chunk(self, audience: Audience, chunk: Part) -> None:
         """Send what is in the chunk, and what will be until the audience closes it."""
 
     def lend(self, audience: Audience, /) -> list[bytes]:
@@ -65,6 +71,8 @@ class Outbox(Protocol):
 
 
 Key = tuple[bytes, Rule, str, str, "Auth | None", bool]
+Event = Any
+"""What is to be told, as the audience's dialect has it; only the audience itself looks into it."""
 
 
 class Audience:
@@ -86,6 +94,7 @@ class Audience:
         "nodes",
         "open_pieces",
         "plain",
+        "raw",
         "rule",
         "value_test",
         "window",
@@ -100,15 +109,19 @@ class Audience:
         self.dialect = dialect
         self.auth = auth
         self.every = every
-        self.members: dict[Outbox, None] = {}
+        self.members: dict[Outbox, bytes] = {}
+        """Who is told, and the id that each has for its fetch."""
         self.value_test = rule.matches_value
         self.matched: set[Element] = set()
         """The elements whose value matches, where the rule looks at values."""
         self.nodes: dict[str, int] = {}
         """The nodes it knows of and how many leaves are below each, where its dialect tells nodes."""
         self.window = Window(rule.sort, auth) if rule.sort and dialect.sorts else None
-        self.plain = dialect is CLASSIC and self.value_test is None and self.window is None
+        tells_all = self.value_test is None and self.window is None
+        self.plain = dialect is CLASSIC and tells_all
         """Whether each change is told, the classic way: the bus then needs not ask."""
+        self.raw = dialect.is_binary and tells_all
+        """Whether each change is told, with the body as it came."""
         self.easy = rule.is_found_by_index and dialect.tells_methods
         """Whether a path that is found in the index of fetches needs no further test."""
         self.open_pieces: list[bytes] | None = None
@@ -116,18 +129,25 @@ class Audience:
         self._fitted_bytes = -1
         self._fitted = b""
         """The head for a tail of that many bytes; tails of one fetch are mostly of one length."""
-        self._slow: dict[Outbox, None] = {}
+        self._slow: dict[Outbox, bytes] = {}
 
     # -- members
 
-    def join(self, outbox: Outbox) -> None:
+    def join(self, outbox: Outbox, fetch_id: bytes) -> None:
         self.open_pieces = None
-        (self._slow if outbox.slow else self.members)[outbox] = None
+        (self._slow if outbox.slow else self.members)[outbox] = fetch_id
 
-    def leave(self, outbox: Outbox) -> None:
+    def leave(self, outbox: Outbox) -> bytes:
+        """Be told nothing more; gives the id of the fetch that this was."""
         self.open_pieces = None
-        self.members.pop(outbox, None)
-        self._slow.pop(outbox, None)
+        return self.members.pop(outbox, b"") or self._slow.pop(outbox, b"")
+
+    def rejoin(self, outbox: Outbox) -> None:
+        """The outbox has become slow, or is no longer."""
+        self.join(outbox, self.leave(outbox))
+
+    def __contains__(self, outbox: Outbox) -> bool:
+        return outbox in self.members or outbox in self._slow
 
     @property
     def empty(self) -> bool:
@@ -145,6 +165,14 @@ class Audience:
     def frame(self, tail: bytes) -> bytes:
         return self.head_for(len(tail)) + tail
 
+    def first(self, element: Element, _fetch_id: bytes) -> bytes:
+        """The frame that tells a new member of an element."""
+        return self.frame(self.tail("add", element))
+
+    def first_window(self, window: Window, _fetch_id: bytes) -> bytes:
+        """The frame that tells a new member what a sorted fetch begins with."""
+        return self.frame(_sorted_tail(window.whole()))
+
     def tell(self, kind: str, path: str, tail: bytes) -> None:
         """Send one event to all members."""
         pieces = self.open_pieces
@@ -154,21 +182,28 @@ class Audience:
         pieces.append(self._fitted if size == self._fitted_bytes else self.head_for(size))
         pieces.append(tail)
 
-    def _open(self, kind: str, path: str, tail: bytes) -> list[bytes]:
+    def _open(self, kind: str, path: str, event: Event) -> list[bytes]:
         if len(self.members) == 1 and not self._slow:
             for outbox in self.members:
                 self.open_pieces = outbox.lend(self)
             return self.open_pieces  # type: ignore[return-value]
         chunk = Chunk()
-        for outbox in self.members:
-            outbox.put_chunk(self, chunk)
+        for outbox, fetch_id in self.members.items():
+            outbox.put_chunk(self, self._addressed(chunk, fetch_id))
         if self._slow:
-            frame = self.frame(tail)
-            for outbox in self._slow:
-                outbox.put_event(self, path, kind, frame)
+            for outbox, fetch_id in self._slow.items():
+                outbox.put_event(self, path, kind, self._whole(event, fetch_id))
         else:
             self.open_pieces = chunk.pieces
         return chunk.pieces
+
+    def _addressed(self, chunk: Chunk, _fetch_id: bytes) -> Part:
+        """What one member gets of a chunk: here the same for all."""
+        return chunk
+
+    def _whole(self, event: Event, _fetch_id: bytes) -> bytes:
+        """The frame of a single event for one member."""
+        return self.frame(event)
 
     # -- events
 
@@ -176,11 +211,12 @@ class Audience:
         """Whether the rule's value tests hold for the element now. A method has no value, so none holds for it."""
         if self.value_test is None:
             return True
-        return element.value is not None and self.value_test(jsonrpc.loads(element.value))
+        value = element.value
+        return value is not None and self.value_test(jsonrpc.loads(value))
 
     def wants(self, element: Element) -> bool:
         """Whether members are told of such an element at all (its path is known to match)."""
-        if element.value is None and not self.dialect.tells_methods:
+        if element.is_method and not self.dialect.tells_methods:
             return False
         return element.shown_to(self.auth)
 
@@ -217,6 +253,10 @@ class Audience:
         if self.window is None:
             self.tell(kind, element.path, self.tail(kind, element))
             return
-        tail = self.window.update(kind, element)
-        if tail is not None:
-            self.tell("sorted", element.path, tail)
+        told = self.window.update(kind, element)
+        if told is not None:
+            self.tell("sorted", element.path, _sorted_tail(told))
+
+
+def _sorted_tail(told: bytes) -> bytes:
+    return b'"params":' + told + b"}"

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Raw, UnsetType
+from msgspec import Raw
 
-from jetbus.bus import services
-from jetbus.bus.access import read_access
+from jetbus.bus import frames, services
 from jetbus.bus.audience import Outbox
 from jetbus.bus.fetches import Fetches
+from jetbus.bus.given import add_details, given, path_of, read_timeout
 from jetbus.bus.limits import Limits
 from jetbus.bus.outside import AtOnce, Nowhere, Users, Worker
 from jetbus.bus.routes import Route, Routes
@@ -40,21 +40,16 @@ from jetbus.errors import (
     ReadOnly,
     TimedOut,
     UnknownService,
-    WrongType,
 )
 from jetbus.paths import is_daemons
 from jetbus.wire import jsonrpc, legacy
-from jetbus.wire.dialects import CLASSIC, LEGACY, LEGACY_POSITIONAL, TRUE, legacy_tail
+from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
-from jetbus.wire.jsonrpc import ID_STARTS, NULL, Envelope, Message, Params, decode_message, is_compact, read_id
+from jetbus.wire.jsonrpc import ID_STARTS, Envelope, Message, decode_message, is_compact, read_id
 
 log = logging.getLogger("jetbus.bus")
 
-TIMEOUT_S_MAX = 86_400.0
-"""No request waits longer than a day for its owner."""
-
 _EMPTY = Raw(b"{}")
-_FALSE = Raw(b"false")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = Raw(b'"2.0"')
 
@@ -89,7 +84,7 @@ class Bus:
         self.logins_failed = 0
         self.refresh: Callable[[], None] = lambda: None
         """Called before the daemon's own states are read, to bring them up to date."""
-        self._now = 0.0
+        self.now = 0.0
         self._connected = 0
         self._own = Session(0, Nowhere())
         self._busy: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
@@ -114,10 +109,10 @@ class Bus:
 
     # -- peers come and go
 
-    def connect(self, outbox: Outbox, framing: Framing = STREAM) -> Session:
+    def connect(self, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC) -> Session:
         """A peer has connected."""
         self._connected += 1
-        session = Session(self._connected, outbox, framing)
+        session = Session(self._connected, outbox, framing, dialect)
         self.sessions[session.number] = session
         return session
 
@@ -134,13 +129,13 @@ class Bus:
             if route is not None:
                 self._fail(route, OwnerLost())
         for element in list(session.elements.values()):
-            self._take_out(element)
+            self.take_out(element)
 
     # -- messages
 
     def receive(self, session: Session, messages: Sequence[bytes], now: float) -> None:
         """Messages from a peer, in the order they came."""
-        self._now = now
+        self.now = now
         self.received += len(messages)
         elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
         for text in messages:
@@ -163,7 +158,7 @@ class Bus:
                 if (
                     element is not None
                     and element.owner is session
-                    and element.value is not None
+                    and not element.is_method
                     and params.value
                     and (colons == 4 or is_compact(text, message))
                 ):
@@ -195,6 +190,12 @@ class Bus:
                 continue
             if answer is not None and request_id:
                 session.send(jsonrpc.result(request_id, answer))
+
+    def receive_binary(self, session: Session, messages: Sequence[bytes], now: float) -> None:
+        """Messages from a peer that speaks binary."""
+        self.now = now
+        self.received += len(messages)
+        frames.receive(self, session, messages)
 
     def _receive_unusual(self, session: Session, text: bytes, problem: Exception) -> None:
         """A text that is no plain message: a batch, a form of 2012, parameters of the wrong type, or no JSON at all."""
@@ -236,13 +237,13 @@ class Bus:
         if not members:
             raise InvalidRequest([], "an empty batch")
         if not any(member.startswith(b"[") for member in members):
-            self.receive(session, members, self._now)
+            self.receive(session, members, self.now)
             return
         for member in members:
             if member.startswith(b"["):
                 self.answer_error(session, b"", InvalidRequest(Raw(member), "a batch inside a batch"))
             else:
-                self.receive(session, (member,), self._now)
+                self.receive(session, (member,), self.now)
 
     def _serve_rare(self, session: Session, method: str, envelope: Envelope, request_id: bytes) -> bytes | None:
         service = services.RARE.get(method)
@@ -265,7 +266,7 @@ class Bus:
         if request_id and isinstance(outcome, JetError):
             self.answer_error(session, request_id, outcome)
         elif request_id and isinstance(outcome, bytes):
-            session.send(jsonrpc.result(request_id, outcome))
+            session.send(session.dialect.result(request_id, outcome))
         session.released()
 
     def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
@@ -290,7 +291,7 @@ class Bus:
         keys = session.dialect.error_keys
         if keys and isinstance(error.data, dict):
             told["data"] = {keys.get(key, key): value for key, value in error.data.items()}
-        session.send(jsonrpc.failure(request_id, jsonrpc.encode(told)))
+        session.send(session.dialect.failure(request_id, told))
 
     def limit_reached(self, name: str, what: str) -> LimitReached:
         """The error for a limit that is crossed; it is counted."""
@@ -300,48 +301,53 @@ class Bus:
     # -- states and methods
 
     def _add(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
-        params = _params(message)
-        path = _path(params)
-        if len(path) > self.limits.path_chars_max:
-            raise self.limit_reached("path_chars_max", "the path is too long")
-        if self.element_count >= self.limits.elements_max:
-            raise self.limit_reached("elements_max", "too many states and methods")
-        if is_daemons(path):
-            raise Occupied(path)
-        value = params.value
-        element = Element(path, jsonrpc.encode(path), bytes(value) if value else None, session)
+        params = given(message)
+        path, value = path_of(params), params.value
+        element = Element(path, jsonrpc.encode(path), bytes(value) if value else None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
         if params.element or params.fetchOnly or params.access or params.timeout:
-            _add_details(element, params)
-        self._put_in(element)
+            add_details(element, params)
+        self.hang_in(element)
         return session.dialect.done
 
-    def _put_in(self, element: Element) -> None:
+    def hang_in(self, element: Element) -> None:
+        """A peer adds an element, if it may."""
+        if len(element.path) > self.limits.path_chars_max:
+            raise self.limit_reached("path_chars_max", "the path is too long")
+        if self.element_count >= self.limits.elements_max:
+            raise self.limit_reached("elements_max", "too many states and methods")
+        if is_daemons(element.path):
+            raise Occupied(element.path)
+        self.put_in(element)
+
+    def put_in(self, element: Element) -> None:
+        """There is a new element."""
         self.tree.add(element)
         element.owner.elements[element.path] = element
         self.fetches.on_add(element)
 
     def _remove(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
-        self._take_out(self._owned(session, _path(_params(message))))
+        self.take_out(self.owned(session, path_of(given(message))))
         return session.dialect.done
 
-    def _take_out(self, element: Element) -> None:
+    def take_out(self, element: Element) -> None:
+        """An element is gone."""
         self.tree.remove(element)
         del element.owner.elements[element.path]
         self.fetches.on_remove(element)
 
     def _change(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
-        params = _params(message)
-        path = _path(params)
+        params = given(message)
+        path = path_of(params)
         if not params.value:
             raise MissingParam("value")
-        self.publish(self._owned_state(session, path), bytes(params.value))
+        self.publish(self.owned_state(session, path), bytes(params.value))
         return session.dialect.done
 
     def post(self, session: Session, post: legacy.Post) -> None:
         """A change as 2012 had it: any field of the element."""
-        element = self._owned_state(session, post.path)
+        element = self.owned_state(session, post.path)
         if post.schema is not None:
             element.schema = bytes(post.schema)
         if post.value:
@@ -369,7 +375,8 @@ class Bus:
                 tail = b"".join((b'"params":{"path":', element.path_json, _CHANGED, element.value or b"", end))
             audience.tell("change", element.path, tail)
 
-    def _owned(self, session: Session, path: str) -> Element:
+    def owned(self, session: Session, path: str) -> Element:
+        """The element, if it is the session's own."""
         element = self.tree.elements.get(path)
         if element is None or (element.owner is not session and not element.shown_to(session.auth)):
             raise NotFound(path)
@@ -377,9 +384,10 @@ class Bus:
             raise Foreign(path)
         return element
 
-    def _owned_state(self, session: Session, path: str) -> Element:
-        element = self._owned(session, path)
-        if element.value is None:
+    def owned_state(self, session: Session, path: str) -> Element:
+        """The element, if it is a state of the session's own."""
+        element = self.owned(session, path)
+        if element.is_method:
             raise NotState(path)
         return element
 
@@ -389,7 +397,7 @@ class Bus:
         """Add or change one of the daemon's own states; an equal value is not told again."""
         element = self.tree.elements.get(path)
         if element is None:
-            self._put_in(Element(path, jsonrpc.encode(path), value, self._own, fetch_only=True))
+            self.put_in(Element(path, jsonrpc.encode(path), value, self._own, fetch_only=True))
         elif element.value != value:
             self.publish(element, value)
 
@@ -397,7 +405,7 @@ class Bus:
         """Remove one of the daemon's own states."""
         element = self._own.elements.get(path)
         if element is not None:
-            self._take_out(element)
+            self.take_out(element)
 
     # -- routing
 
@@ -407,33 +415,36 @@ class Bus:
         if params is None:
             raise MissingParam("params")
         element = self.tree.elements.get(params.path)  # type: ignore[arg-type]
-        if element is None or element.access is not None or element.fetch_only or (element.value is None) is is_set:
-            element = self._check_open(session, _path(params), is_set)
+        if element is None or element.access is not None or element.fetch_only or element.is_method is is_set:
+            element = self.check_open(session, path_of(params), is_set)
         if is_set and not params.value:
             raise MissingParam("value")
-        timeout_s = element.timeout_s if not params.timeout else _timeout(params)
-        owner = element.owner
+        timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
         tail = element.dialect.route("set" if is_set else "call", element, params)
-        if not request_id:
-            owner.send(b"{" + tail)
+        by_jsonrpc = message.jsonrpc == _JSONRPC_2
+        self.send_routed(Route(session, request_id, element.owner, text, is_set, by_jsonrpc), tail, timeout_s)
+
+    def send_routed(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
+        """Send a request on to its owner; without an id nobody waits for the answer."""
+        owner = route.owner
+        start, on, alone = owner.dialect.heads
+        if not route.request_id:
+            owner.send(alone + tail)
             return
         if len(owner.routes) >= self.limits.routes_max:
             raise self.limit_reached("routes_max", "too many requests wait for this owner")
-        route = Route(session, request_id, owner, text, is_set, message.jsonrpc == _JSONRPC_2)
-        route_id = self.routes.open(route, self._now + (self.timeout_s if timeout_s is None else timeout_s))
-        routed = b'{"id":' + route_id + b"," + tail
+        route_id = self.routes.open(route, self.now + (self.timeout_s if timeout_s is None else timeout_s))
+        routed = start + route_id + on + tail
         owner.put(owner.header(len(routed)) + routed)
 
-    def _check_open(self, session: Session, path: str, is_set: bool) -> Element:
+    def check_open(self, session: Session, path: str, is_set: bool) -> Element:
         """The element, if the session may set or call it. What it may not even see is not there."""
         element = self.tree.elements.get(path)
         auth = session.auth
         if element is None or not (element.shown_to(auth) or element.open_to(auth)):
             raise NotFound(path)
-        if is_set and element.value is None:
-            raise NotState(path)
-        if not is_set and element.value is not None:
-            raise NotMethod(path)
+        if element.is_method is is_set:
+            raise NotState(path) if is_set else NotMethod(path)
         if not element.open_to(auth):
             raise NotAllowed(path)
         if element.fetch_only:
@@ -450,7 +461,11 @@ class Bus:
         kind, answer = (b',"error":', message.error) if message.error else (b',"result":', message.result)
         if route.by_jsonrpc and route.is_set and answer == TRUE:
             answer = _EMPTY  # C++ peers look for a warning inside the result of a set
-        route.requester.send(b"".join((b'{"id":', route.request_id, kind, answer, b"}")))
+        requester = route.requester
+        if requester.dialect.is_binary:
+            frames.answer(route, message)
+        else:
+            requester.send(b"".join((b'{"id":', route.request_id, kind, answer, b"}")))
 
     def expire(self, now: float) -> None:
         """Answer the requests whose owner did not answer in time."""
@@ -458,44 +473,8 @@ class Bus:
             if route.by_jsonrpc:
                 self._fail(route, TimedOut.as_internal())
             else:
-                self._fail(route, TimedOut(jsonrpc.decode_envelope(route.message).params))
+                self._fail(route, TimedOut(route.requester.dialect.asked(route.message)))
 
     def _fail(self, route: Route, error: JetError) -> None:
         if not route.requester.gone:
             self.answer_error(route.requester, route.request_id, error)
-
-
-def _params(message: Message) -> Params:
-    if message.params is None:
-        raise MissingParam("params")
-    return message.params
-
-
-def _path(params: Params) -> str:
-    if isinstance(params.path, UnsetType):
-        raise MissingParam("path")
-    return params.path
-
-
-def _add_details(element: Element, params: Params) -> None:
-    """What few elements have."""
-    if params.element:
-        if element.owner.dialect is CLASSIC:
-            element.dialect = element.owner.dialect = LEGACY
-        described = legacy.Element(params.element)
-        element.value = bytes(described.value) if described.value else None
-        element.schema = None if described.schema is None else bytes(described.schema)
-    if params.fetchOnly and params.fetchOnly not in (TRUE, _FALSE):
-        raise WrongType("fetchOnly")
-    element.fetch_only = params.fetchOnly == TRUE
-    element.access = read_access(jsonrpc.loads(params.access)) if params.access else None
-    element.timeout_s = _timeout(params)
-
-
-def _timeout(params: Params) -> float | None:
-    if not params.timeout or params.timeout == NULL:
-        return None
-    timeout_s = jsonrpc.loads(params.timeout)
-    if not isinstance(timeout_s, int | float) or isinstance(timeout_s, bool):
-        raise WrongType("timeout")
-    return min(timeout_s, TIMEOUT_S_MAX)

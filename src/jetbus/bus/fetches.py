@@ -7,11 +7,13 @@ looks for nobody.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import msgspec
 
 from jetbus.bus.audience import Audience
+from jetbus.bus.binaryaudience import BinaryAudience
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
@@ -30,6 +32,7 @@ class Fetches:
         self._others: list[Audience] = []
         self._node_watchers: list[Audience] = []
         self._daemon_watchers = 0
+        self._numbered = 0
 
     def __len__(self) -> int:
         return len(self._audiences)
@@ -43,14 +46,30 @@ class Fetches:
 
     def join(self, session: Session, fetch_id: bytes, rule: Rule, *, every: bool) -> Audience:
         """Make a session a member of the audience for its fetch; it is told nothing yet."""
-        wanted = Audience(fetch_id, rule, session.dialect, session.framing, session.auth, every)
-        audience = self._audiences.get(wanted.key)
-        if audience is None:
-            audience = wanted
+        audience = self._audience(session, fetch_id, rule, every)
+        if audience.key not in self._audiences:
             self._enlist(audience)
-        audience.join(session.outbox)
+        audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
         return audience
+
+    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, every: bool) -> Audience:
+        """The audience for a fetch, which may be a new one."""
+        known, dialect, framing, auth = self._audiences, session.dialect, session.framing, session.auth
+        if not dialect.is_binary:
+            wanted = Audience(fetch_id, rule, dialect, framing, auth, every)
+            return known.get(wanted.key, wanted)
+        for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
+            wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
+            found = known.get(wanted.key, wanted)
+            if session.outbox not in found:
+                return found
+        raise AssertionError
+
+    def next_number(self) -> int:
+        """A number for a fetch whose peer leaves that to the daemon; none comes twice in four billion fetches."""
+        self._numbered = self._numbered % 0xFFFFFFFF + 1
+        return self._numbered
 
     def leave(self, session: Session, fetch_id: bytes) -> None:
         """End one fetch of a session."""
@@ -117,10 +136,10 @@ class Fetches:
 
     # -- the first events of a fetch, and get
 
-    def initial(self, audience: Audience) -> Iterator[bytes]:
+    def initial(self, audience: Audience, fetch_id: bytes) -> Iterator[bytes]:
         """The frames that tell a new member what there is."""
         if audience.window is not None:
-            yield audience.frame(audience.window.tail())
+            yield audience.first_window(audience.window, fetch_id)
             return
         if audience.dialect.tells_nodes:
             nodes = filter(audience.rule.matches_path, audience.nodes)
@@ -128,7 +147,7 @@ class Fetches:
                 yield audience.frame(legacy_node("add", msgspec.json.encode(node)))
         for element in self._wanted(audience):
             if self._matches(audience, element):
-                yield audience.frame(audience.tail("add", element))
+                yield audience.first(element, fetch_id)
 
     @staticmethod
     def _matches(audience: Audience, element: Element) -> bool:

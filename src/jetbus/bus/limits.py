@@ -1,6 +1,7 @@
 """The limits of the brain, each with a name under which it is configured, counted and told.
 
-``most`` is the highest a limit may be set to: deeper texts than that would exhaust the interpreter's own stack.
+``most`` is the highest a limit may be set to: deeper texts than that would exhaust the interpreter's own stack, longer
+paths would not fit into the keys of the binary protocol.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class Limits:
 
     depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message", "most": 500})
     batch_max: int = field(default=10_000, metadata={"help": "messages in one batch"})
-    path_chars_max: int = field(default=4096, metadata={"help": "characters of a path"})
+    path_chars_max: int = field(default=4096, metadata={"help": "characters of a path", "most": 16_383})
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
     routes_max: int = field(default=10_000, metadata={"help": "requests waiting for one owner"})

@@ -48,7 +48,7 @@ class Routes:
         """Open a route until ``deadline``; gives its id as JSON."""
         self._count += 1
         owner = route.owner
-        route.id = owner.dialect.route_id % self._count
+        route.id = owner.dialect.route_id(self._count)
         tick = int(deadline * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:

@@ -83,7 +83,7 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.tells_nodes
     if done and not events_first:
         session.send(done)
-    for frame in bus.fetches.initial(audience):
+    for frame in bus.fetches.initial(audience, fetch_id):
         session.outbox.put(frame)
     if done and events_first:
         session.send(done)
@@ -127,6 +127,17 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
 def _get(bus: Bus, session: Session, request: Request) -> bytes:
     params = request.named()
     rule = _rule(session, params) if params else EVERYTHING
+    auth = session.auth
+    found = matches(bus, session, rule, skip_methods=request.by_jsonrpc)
+    if rule.sort is None:
+        entries = [_shown(element, element.fetch_only_for(auth)) for _, element in found]
+    else:
+        entries = [entry(position, element, element.fetch_only_for(auth)) for position, element in found]
+    return b"[" + b",".join(entries) + b"]"
+
+
+def matches(bus: Bus, session: Session, rule: Rule, *, skip_methods: bool = False) -> list[tuple[int, Element]]:
+    """What a rule matches now, of what the session may see, each with its position in the list."""
     if rule.sees_daemon:
         bus.refresh()
     test, auth = rule.matches_value, session.auth
@@ -134,16 +145,19 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes:
         element
         for element in bus.tree.matching(rule)
         if element.shown_to(auth)
-        and not (request.by_jsonrpc and element.value is None)
-        and (test is None or (element.value is not None and test(jsonrpc.loads(element.value))))
+        and not (skip_methods and element.is_method)
+        and (test is None or _passes(test, element))
     ]
     if rule.sort is None:
-        entries = [_shown(element, element.fetch_only_for(auth)) for element in found]
-    else:
-        window = Window(rule.sort, auth)
-        window.fill(found)
-        entries = [entry(position, element, element.fetch_only_for(auth)) for position, element in window.snapshot()]
-    return b"[" + b",".join(entries) + b"]"
+        return list(enumerate(found, 1))
+    window = Window(rule.sort, auth)
+    window.fill(found)
+    return window.snapshot()
+
+
+def _passes(test: Callable[[Any], bool], element: Element) -> bool:
+    value = element.value
+    return value is not None and test(jsonrpc.loads(value))
 
 
 def _shown(element: Element, fetch_only: bool) -> bytes:

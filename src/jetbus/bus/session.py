@@ -34,18 +34,19 @@ class Session:
         "number",
         "outbox",
         "put",
+        "refused",
         "released",
         "routes",
         "waiting",
     )
 
-    def __init__(self, number: int, outbox: Outbox, framing: Framing = STREAM) -> None:
+    def __init__(self, number: int, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC) -> None:
         self.number = number
         self.outbox = outbox
         self.put = outbox.put
         self.framing = framing
         self.header = framing.header
-        self.dialect: Dialect = CLASSIC
+        self.dialect = dialect
         self.name = ""
         self.auth: Auth | None = None
         self.elements: dict[str, Element] = {}
@@ -62,6 +63,8 @@ class Session:
         self.released: Callable[[], None] = lambda: None
         """Called when its messages need not wait any longer."""
         self.gone = False
+        self.refused = ""
+        """Why the peer cannot be served at all; it is told and closed."""
         self.logins_failed = 0
 
     def send(self, message: bytes) -> None:

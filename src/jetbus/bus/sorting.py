@@ -60,7 +60,7 @@ class Window:
         """The window's entries with their positions."""
         return list(enumerate(self._visible(), self._sort.first))
 
-    def tail(self) -> bytes:
+    def whole(self) -> bytes:
         """The first message of a fetch: the whole window, also when it is empty."""
         return self._message(self.snapshot())
 
@@ -108,7 +108,7 @@ class Window:
 
     def _message(self, changes: list[tuple[int, Element]]) -> bytes:
         told = b",".join(self._entry(position, element) for position, element in changes)
-        return b'"params":{"changes":[%b],"n":%d}}' % (told, self._count)
+        return b'{"changes":[%b],"n":%d}' % (told, self._count)
 
     def _entry(self, position: int, element: Element) -> bytes:
         return entry(position, element, element.fetch_only_for(self._auth))

@@ -16,6 +16,7 @@ from jetbus.bus.access import Access, Auth
 from jetbus.errors import Occupied
 from jetbus.paths import is_daemons, parent_of
 from jetbus.rules import Rule
+from jetbus.wire import binary
 from jetbus.wire.dialects import CLASSIC, Dialect
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Element(Struct, eq=False):
     path_json: bytes
     value: bytes | None
     owner: Session
+    is_method: bool = False
     fetch_only: bool = False
     access: Access | None = None
     timeout_s: float | None = None
@@ -49,11 +51,36 @@ class Element(Struct, eq=False):
         """Whether a peer with these groups may set (a state) or call (a method) it."""
         if self.access is None:
             return True
-        return self.access.may_call(auth) if self.value is None else self.access.may_set(auth)
+        return self.access.may_call(auth) if self.is_method else self.access.may_set(auth)
 
     def fetch_only_for(self, auth: Auth | None) -> bool:
         """Whether a peer with these groups can only look at it."""
         return self.fetch_only or not self.open_to(auth)
+
+    @property
+    def key(self) -> bytes:
+        """Its path, for peers that speak binary."""
+        return binary.key(self.path)
+
+    @property
+    def body(self) -> bytes:
+        """Its value, for peers that speak binary."""
+        return binary.EMPTY_BODY if self.value is None else binary.json_body(self.value)
+
+
+class TypedElement(Element, eq=False):
+    """A state or method whose owner speaks binary: it has a body, and a JSON value only once somebody asks for it."""
+
+    key: bytes = b""
+    body: bytes = binary.EMPTY_BODY
+    text: bytes = b""
+    """The body as JSON; empty until it is needed."""
+
+    @property  # type: ignore[misc]
+    def value(self) -> bytes | None:  # type: ignore[override]
+        if not self.text and not self.is_method:
+            self.text = binary.json_of(self.body)
+        return self.text or None
 
 
 class Tree:

@@ -115,6 +115,12 @@ class Config(Limits):
     unix: str | None = _setting(
         "@/var/run/jet.socket", read_unix, "NAME", "Unix socket, @NAME for an abstract one, a path for a file, or off"
     )
+    binary: Address | None = _setting(
+        Address("localhost", 11124), read_address, "HOST:PORT", "where to listen for the binary protocol, or off"
+    )
+    binary_unix: str | None = _setting(
+        "@/var/run/jet-binary.socket", read_unix, "NAME", "Unix socket of the binary protocol, or off"
+    )
     users: Path | None = _setting(None, Path, "FILE", "JSON file of users, passwords and groups", reload=True)
     tls_cert: Path | None = _setting(None, Path, "FILE", "PEM certificate chain: TCP and WebSocket then speak TLS only")
     tls_key: Path | None = _setting(None, Path, "FILE", "PEM key of the certificate, unless it is in the same file")

@@ -1,6 +1,6 @@
-"""Connections: bytes from a socket to the bus, for the length-prefixed stream and for WebSocket.
+"""Connections: bytes from a socket to the bus, for the length-prefixed streams and for WebSocket.
 
-Both faces are thin: framing is in ``wire.framing`` and in the WebSocket library, meaning is in the bus. A connection
+All faces are thin: framing is in ``wire.framing`` and in the WebSocket library, meaning is in the bus. A connection
 that breaks the framing is told why and closed; one that sends nonsense inside its frames is answered and lives on.
 """
 
@@ -22,7 +22,9 @@ from websockets.typing import Origin, Subprotocol
 
 from jetbus.daemon.outbox import SocketOutbox
 from jetbus.errors import InvalidRequest
-from jetbus.wire.framing import STREAM, WEBSOCKET, Framing, StreamDecoder
+from jetbus.wire.binary import INFO_MESSAGE
+from jetbus.wire.dialects import BINARY, CLASSIC
+from jetbus.wire.framing import BINARY_STREAM, BINARY_WEBSOCKET, STREAM, WEBSOCKET, Framing, StreamDecoder
 
 if TYPE_CHECKING:
     from jetbus.bus.session import Session
@@ -39,9 +41,11 @@ _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length
 
 
 class Connection(asyncio.Protocol):
-    """What both kinds share: a transport, an outbox and, once the peer may speak, a session."""
+    """What all kinds share: a transport, an outbox and, once the peer may speak, a session."""
 
     framing: Framing
+    dialect = CLASSIC
+    """What a peer is taken to speak at first."""
 
     def __init__(self, daemon: Daemon, kind: str) -> None:
         self._daemon = daemon
@@ -61,7 +65,9 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def _open_session(self) -> Session:
-        session = self._bus.connect(self.outbox, self.framing)
+        session = self._bus.connect(self.outbox, self.framing, self.dialect)
+        if self.dialect.is_binary:
+            session.send(INFO_MESSAGE)
         session.released = self._on_released
         self.outbox.audiences = session.fetches.values()
         self.outbox.label = f"peer #{session.number} ({self.kind} {self.address})"
@@ -83,16 +89,20 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, session: Session, messages: list[bytes]) -> None:
         now = self._daemon.loop.time()
+        receive = self._bus.receive_binary if self.dialect.is_binary else self._bus.receive
         try:
             if session.fresh and messages:
-                self._bus.receive(session, messages[:1], now)
+                receive(session, messages[:1], now)
                 session.fresh = False
                 messages = messages[1:]
-            self._bus.receive(session, messages, now)
+            receive(session, messages, now)
         except Exception:
             log.exception("%s is closed: the daemon failed on what it sent", self.outbox.label)
             self.transport.abort()
-        if session.held:
+        if session.refused:
+            self._refuse(session, session.refused)
+            self.transport.close()
+        elif session.held:
             self.transport.pause_reading()
 
     def _on_released(self) -> None:
@@ -118,7 +128,7 @@ class StreamConnection(Connection):
 
     def __init__(self, daemon: Daemon, kind: str) -> None:
         super().__init__(daemon, kind)
-        self._decoder = StreamDecoder(daemon.config.message_bytes_max)
+        self._decoder = StreamDecoder(daemon.config.message_bytes_max, self.framing)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -137,6 +147,13 @@ class StreamConnection(Connection):
                 session, f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
             )
             self.transport.close()
+
+
+class BinaryConnection(StreamConnection):
+    """TCP and Unix sockets of peers that speak binary."""
+
+    framing = BINARY_STREAM
+    dialect = BINARY
 
 
 class WebSocketConnection(Connection):
@@ -217,6 +234,9 @@ class WebSocketConnection(Connection):
         self._protocol.send_response(response)
         self._send_protocol()
         if self._protocol.state is State.OPEN:
+            if self._protocol.subprotocol == BINARY_SUBPROTOCOL:
+                self.framing, self.dialect = BINARY_WEBSOCKET, BINARY
+                self._protocol.max_message_size = self._daemon.config.message_bytes_max + BINARY_STREAM.length.size
             self._open_session()
 
     def _page(self, path: str) -> Response:
@@ -231,13 +251,25 @@ class WebSocketConnection(Connection):
     def _on_frame(self, frame: Frame, messages: list[bytes]) -> None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
-        if frame.fin and not self._fragments:
-            messages.append(bytes(frame.data))
-            return
-        self._fragments.append(bytes(frame.data))
-        if frame.fin:
-            messages.append(b"".join(self._fragments))
-            self._fragments = []
+        if self.dialect.is_binary and frame.opcode is Opcode.TEXT:
+            self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "the binary protocol has no text messages")
+        elif frame.fin and not self._fragments:
+            messages += self._frames_in(bytes(frame.data))
+        else:
+            self._fragments.append(bytes(frame.data))
+            if frame.fin:
+                messages += self._frames_in(b"".join(self._fragments))
+                self._fragments = []
+
+    def _frames_in(self, data: bytes) -> list[bytes]:
+        """The messages in a WebSocket message: one of JSON, or any number of binary ones with their lengths."""
+        if not self.dialect.is_binary:
+            return [data]
+        decoder = StreamDecoder(self._daemon.config.message_bytes_max, self.framing)
+        messages = decoder.feed(data)
+        if decoder.pending_bytes or decoder.overlong is not None:
+            self._protocol.fail(CloseCode.PROTOCOL_ERROR, "a frame does not end with its WebSocket message")
+        return messages
 
     def _send_protocol(self) -> None:
         """Send what the WebSocket library has to say: handshake, pongs, close frames."""
@@ -255,8 +287,12 @@ class WebSocketConnection(Connection):
             self.transport.close()
 
 
+BINARY_SUBPROTOCOL = "jet-binary"
+
+
 def _select_subprotocol(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    return Subprotocol("jet") if "jet" in offered else None
+    known = [name for name in offered if name in ("jet", BINARY_SUBPROTOCOL)]
+    return known[0] if known else None
 
 
 def _keep_alive(sock: socket.socket | None) -> None:

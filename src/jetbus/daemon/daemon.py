@@ -19,7 +19,7 @@ from typing import Any
 from jetbus.bus.bus import Bus
 from jetbus.daemon.about import REFRESH_S, About, Page
 from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
-from jetbus.daemon.connection import Connection, StreamConnection, WebSocketConnection
+from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
 from jetbus.daemon.outbox import Flow
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
@@ -105,12 +105,17 @@ class Daemon:
             if self.config.ws:
                 self.listening["ws"] = await self._listen("ws", self.config.ws, WebSocketConnection)
             if self.config.unix:
-                self.listening["unix"] = await self._listen_unix(self.config.unix)
+                self.listening["unix"] = await self._listen_unix("unix", self.config.unix, StreamConnection)
+            if self.config.binary:
+                self.listening["binary"] = await self._listen("binary", self.config.binary, BinaryConnection)
+            if self.config.binary_unix:
+                name = self.config.binary_unix
+                self.listening["binary_unix"] = await self._listen_unix("binary_unix", name, BinaryConnection)
         except BaseException:
             await self.stop()
             raise
         if not self.listening:
-            raise ConfigError("tcp, ws and unix are all off: the daemon would listen nowhere")
+            raise ConfigError("tcp, ws, unix, binary and binary_unix are all off: the daemon would listen nowhere")
         self.about.refresh()
         self._timers = [
             self.loop.create_task(_every(lambda: REFRESH_S, self._refresh_if_fetched)),
@@ -129,7 +134,7 @@ class Daemon:
         host, port = socks[0].getsockname()[:2]
         return str(Address(host, port))
 
-    async def _listen_unix(self, name: str) -> str:
+    async def _listen_unix(self, kind: str, name: str, face: type[Connection]) -> str:
         abstract = name.startswith("@")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if not abstract:
@@ -138,10 +143,10 @@ class Daemon:
             sock.bind("\0" + name[1:] if abstract else name)
         except OSError as problem:
             sock.close()
-            raise ConfigError(f"cannot listen on unix {name}: {_cause(problem)}") from None
+            raise ConfigError(f"cannot listen on {kind} {name}: {_cause(problem)}") from None
         if not abstract:
             self._socket_files.append(Path(name))
-        make = partial(StreamConnection, self, "unix")
+        make = partial(face, self, kind)
         self._servers.append(await self.loop.create_unix_server(make, sock=sock, backlog=BACKLOG))
         return name
 
@@ -170,7 +175,7 @@ class Daemon:
     def config_as_listening(self) -> Config:
         """The configuration with the ports that port 0 turned into, for starting it again at the same addresses."""
         found: dict[str, Any] = {}
-        for kind in ("tcp", "ws"):
+        for kind in ("tcp", "ws", "binary"):
             if kind in self.listening:
                 asked: Address = getattr(self.config, kind)
                 found[kind] = asked._replace(port=int(self.listening[kind].rpartition(":")[2]))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from jetbus.bus.audience import Audience, Chunk
+from jetbus.bus.audience import Audience, Part
 
 log = logging.getLogger("jetbus.outbox")
 
@@ -118,7 +118,7 @@ class SocketOutbox:
         if self._gathered_bytes > self._flow.hard_bytes:
             self._give_up()
 
-    def put_chunk(self, audience: Audience, chunk: Chunk) -> None:
+    def put_chunk(self, audience: Audience, chunk: Part) -> None:
         if self._last is not None:
             self._last.open_pieces = None
         self._last = audience
@@ -252,5 +252,4 @@ class SocketOutbox:
     def _set_slow(self, slow: bool) -> None:
         self.slow = slow
         for audience in self.audiences:
-            audience.leave(self)
-            audience.join(self)
+            audience.rejoin(self)

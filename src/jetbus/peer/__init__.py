@@ -9,10 +9,12 @@ from jetbus.peer.blocking import Fetch, Method, Mirror, Peer, Sorted, State
 from jetbus.peer.elements import UNCHANGED, Adapted
 from jetbus.peer.fetching import Event
 from jetbus.peer.session import SetResult
+from jetbus.peer.values import Blob
 
 __all__ = [
     "UNCHANGED",
     "Adapted",
+    "Blob",
     "Event",
     "Fetch",
     "FetchAsync",

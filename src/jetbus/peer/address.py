@@ -3,6 +3,8 @@
     jet://HOST:PORT   TCP, port 11122 unless given        ws://HOST:PORT/PATH    WebSocket, port 11123
     jets://HOST:PORT  the same with TLS                   wss://HOST:PORT/PATH   the same with TLS
     unix:///PATH      a socket file                       unix://@NAME           an abstract Unix socket
+    jetb://HOST:PORT  TCP, binary protocol, port 11124    jetbs://HOST:PORT      the same with TLS
+    jetb+ws://..., jetb+wss://..., jetb+unix://...        the binary protocol on the other transports
 
 User and password may stand before the host: ``jet://ann:secret@host``.
 """
@@ -14,7 +16,10 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 DEFAULT_URL = "jet://localhost:11122"
-_PORTS = {"jet": 11122, "jets": 11122, "ws": 11123, "wss": 11123}
+BINARY = "jetb"
+_PORTS = {"jet": 11122, "jets": 11122, "ws": 11123, "wss": 11123, "jetb": 11124, "jetbs": 11124}
+_PORTS |= {"jetb+ws": 11123, "jetb+wss": 11123}
+_SCHEMES = "jet://, jets://, ws://, wss://, unix:// or, for the binary protocol, jetb://"
 
 
 class Address(NamedTuple):
@@ -29,15 +34,24 @@ class Address(NamedTuple):
 
     @property
     def tls(self) -> bool:
-        return self.scheme in ("jets", "wss")
+        return self.scheme in ("jets", "jetbs") or self.transport == "wss"
 
     @property
     def websocket(self) -> bool:
-        return self.scheme in ("ws", "wss")
+        return self.transport in ("ws", "wss")
+
+    @property
+    def binary(self) -> bool:
+        return self.scheme.startswith(BINARY)
+
+    @property
+    def transport(self) -> str:
+        """The scheme without the protocol that is spoken."""
+        return self.scheme.removeprefix(f"{BINARY}+")
 
     def __str__(self) -> str:
-        if self.scheme == "unix":
-            return f"unix://{self.path}"
+        if self.transport == "unix":
+            return f"{self.scheme}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
@@ -52,12 +66,12 @@ def read_url(url: str | None = None) -> Address:
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "jet", url
-    if scheme == "unix":
+    if scheme in ("unix", f"{BINARY}+unix"):
         if not rest.strip("@/"):
             raise ValueError(f"{url!r} names no socket; write unix:///path/of/socket or unix://@name")
-        return Address("unix", path=rest)
+        return Address(scheme, path=rest)
     if scheme not in _PORTS:
-        raise ValueError(f"{url!r} is no address of a daemon; write jet://, jets://, ws://, wss:// or unix://")
+        raise ValueError(f"{url!r} is no address of a daemon; write {_SCHEMES}")
     parts = urlsplit(f"{scheme}://{rest}")
     try:
         port = _PORTS[scheme] if parts.port is None else parts.port
@@ -67,7 +81,7 @@ def read_url(url: str | None = None) -> Address:
         raise ValueError(f"{url!r} has no port between 1 and 65535")
     if not parts.hostname:
         raise ValueError(f"{url!r} names no host")
-    path = (parts.path or "/") + (parts.query and f"?{parts.query}") if scheme in ("ws", "wss") else ""
+    path = (parts.path or "/") + (parts.query and f"?{parts.query}") if scheme.endswith(("ws", "wss")) else ""
     user = None if parts.username is None else unquote(parts.username)
     password = None if parts.password is None else unquote(parts.password)
     return Address(scheme, parts.hostname, port, path, user, password)

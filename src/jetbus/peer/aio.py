@@ -30,6 +30,7 @@ from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
 from jetbus.peer.line import Line, open_line
 from jetbus.peer.session import Session, SetResult, call_params, read_set_result, set_params
+from jetbus.peer.values import read_value
 from jetbus.rules import Rule, rule
 from jetbus.wire import jsonrpc
 
@@ -530,7 +531,7 @@ class PeerAsync:
         wanted = rule(text, **keywords)
         params, trusting = words_of(self._session.daemon).ask(wanted)
         entries = await self._request(b"get", jsonrpc.encode(params))
-        found = {entry["path"]: entry["value"] for entry in entries if "value" in entry}
+        found = {entry["path"]: read_value(entry["value"]) for entry in entries if "value" in entry}
         if not trusting:
             found = {path: value for path, value in found.items() if matches(wanted, path, value)}
         return dict(arranged(wanted.sort, found)) if wanted.sort and "sort" not in params else found

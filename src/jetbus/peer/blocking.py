@@ -34,7 +34,6 @@ from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
 from jetbus.peer.line import StreamLine
 from jetbus.peer.session import GRACE_S, ROUTED_S, Session, SetResult, Waiter, call_params, read_set_result, set_params
 from jetbus.rules import Rule, rule
-from jetbus.wire.framing import STREAM
 
 
 class _Slot:
@@ -207,7 +206,7 @@ class _Core(PeerAsync):
         transport = line.transport
         if transport.is_closing() or transport.get_write_buffer_size():
             return False
-        data = STREAM.header(len(message)) + message
+        data = line.framed(message)
         try:
             written = os.write(transport.get_extra_info("socket").fileno(), data)
         except BlockingIOError:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jetbus.errors import JetError, MissingParam, NotMethod, NotState, Refused
+from jetbus.peer.values import encode_value, plain, read_args, read_value
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -78,7 +79,7 @@ class OwnedState(Owned):
         self.type = value_type
 
     def describe(self) -> dict[str, Any]:
-        params = super().describe() | {"value": self.value}
+        params = super().describe() | {"value": plain(self.value)}
         if self.on_set is None:
             params["fetchOnly"] = True
         return params
@@ -92,7 +93,7 @@ class OwnedState(Owned):
     def read(self, raw: Raw) -> Any:
         """The value asked for, as the state's type."""
         if self.type is None:
-            return jsonrpc.loads(raw)
+            return read_value(jsonrpc.loads(raw))
         try:
             return msgspec.json.decode(raw, type=self.type)
         except msgspec.ValidationError as problem:
@@ -181,7 +182,7 @@ class Answering:
         def run() -> Any:
             if not isinstance(self._owned, OwnedMethod):
                 raise NotMethod(self._owned.path)
-            return self._owned.called(jsonrpc.loads(args) if args else {})
+            return self._owned.called(read_args(jsonrpc.loads(args)) if args else {})
 
         self._run(run, spawn)
 
@@ -199,7 +200,7 @@ class Answering:
     def _done(self, outcome: Any, problem: BaseException | None) -> None:
         if problem is None:
             try:
-                answer = jsonrpc.encode(self._accept(outcome) if isinstance(self._owned, OwnedState) else outcome)
+                answer = encode_value(self._accept(outcome) if isinstance(self._owned, OwnedState) else outcome)
             except Exception as unfit:
                 problem = _internal(f"the answer cannot be told as JSON: {unfit}")
         if not self._id:

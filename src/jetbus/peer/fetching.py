@@ -20,6 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from jetbus.errors import InvalidValue, JetError, TooSlow
 from jetbus.peer.daemons import Words
+from jetbus.peer.values import is_blob, read_value
 from jetbus.rules import Rule, Sort
 from jetbus.wire import jsonrpc
 
@@ -142,6 +143,9 @@ class Fetching:
         """Events that can be passed on as they are."""
         known = self.known
         for event in events:
+            if type(event.value) is dict and is_blob(event.value):
+                self.tell_all([msgspec.structs.replace(one, value=read_value(one.value)) for one in events])
+                return
             if event.kind == "remove":
                 known.pop(event.path, None)
             else:
@@ -156,7 +160,7 @@ class Fetching:
         if told.changes is not UNSET:
             self._tell_sorted(told)
         else:
-            self._tell_checked(told.event.lower(), told.path, told.value, told.fetchOnly)
+            self._tell_checked(told.event.lower(), told.path, read_value(told.value), told.fetchOnly)
 
     def _tell_checked(self, kind: str, path: str, value: Any, fetch_only: bool) -> None:
         known = self.known
@@ -193,7 +197,8 @@ class Fetching:
         items = list(self.items[: told.n])
         for entry in told.changes if isinstance(told.changes, list) else ():
             index = entry["index"] - first
-            event = self._event("change", entry["path"], entry.get("value", UNSET), entry.get("fetchOnly", False))
+            value = read_value(entry.get("value", UNSET))
+            event = self._event("change", entry["path"], value, entry.get("fetchOnly", False))
             if index < len(items):
                 items[index] = event
             else:

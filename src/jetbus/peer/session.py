@@ -18,6 +18,7 @@ from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, Time
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import Event, Fetching
+from jetbus.peer.values import encode_args, encode_value, read_value
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -70,7 +71,7 @@ def read_set_result(result: Any) -> SetResult:
         return _PLAIN_SET
     if isinstance(warning, dict):
         return SetResult(None, warning.get("code"), warning.get("message"))
-    return SetResult(result)
+    return SetResult(read_value(result))
 
 
 _PLAIN_SET = SetResult()
@@ -83,13 +84,13 @@ def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: 
     options = b"" if timeout_s is None else b',"timeout":%b' % jsonrpc.encode(timeout_s)
     if value_as_result:
         options += b',"valueAsResult":true'
-    return b'{"path":%b,"value":%b%b}' % (jsonrpc.encode(path), jsonrpc.encode(value), options)
+    return b'{"path":%b,"value":%b%b}' % (jsonrpc.encode(path), encode_value(value), options)
 
 
 def call_params(path: str, args: Any, timeout_s: float | None) -> bytes:
     """The parameters of a call."""
     options = b"" if timeout_s is None else b',"timeout":%b' % jsonrpc.encode(timeout_s)
-    return b'{"path":%b,"args":%b%b}' % (jsonrpc.encode(path), jsonrpc.encode(args), options)
+    return b'{"path":%b,"args":%b%b}' % (jsonrpc.encode(path), encode_args(args), options)
 
 
 _decode_all = msgspec.json.Decoder(list[Heard]).decode
@@ -214,7 +215,7 @@ class Session:
 
     def change(self, state: OwnedState, value: Any) -> None:
         """Give a state a new value; while there is no connection it is kept and told with the next one."""
-        told = jsonrpc.encode(value)
+        told = encode_value(value)
         state.value = value
         if self.connected and state.added:
             self.send(b'{"method":"change","params":{"path":' + state.path_json + b',"value":' + told + b"}}")
@@ -370,7 +371,7 @@ class Session:
             waiter.set_exception(from_wire(heard.error))
             return
         result = None if heard.result is UNSET else heard.result
-        waiter.set_result(result if read is None else read(result))
+        waiter.set_result(read_value(result) if read is None else read(result))
 
     def _receive_unusual(self, text: bytes) -> None:
         """A batch, a routed request whose arguments look like nothing in particular, or nonsense."""

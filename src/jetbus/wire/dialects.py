@@ -2,18 +2,20 @@
 is.
 
 Classic is what lua-jet, node-jet 1 and 2, cjet and the C++ peers speak; node-jet 3 has other event names and routed
-requests; legacy is the dialect of 2012 with nodes and ``data``. The bus has one add, one change and one fetch: it
-asks the dialect of whoever is told for the bytes. Adding a dialect is one row and the functions it names.
+requests; legacy is the dialect of 2012 with nodes and ``data``; binary is no JSON at all. The bus has one add, one
+change and one fetch: it asks the dialect of whoever is told for the bytes. Adding a dialect is one row and the
+functions it names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw
 
+from jetbus.wire import binary, jsonrpc
 from jetbus.wire.jsonrpc import Params
 
 TRUE = Raw(b"true")
@@ -29,11 +31,34 @@ class Leaf(Protocol):
     value: bytes | None
     schema: bytes | None
 
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def body(self) -> bytes: ...
+
 
 Tail = Callable[[str, Leaf, bool], bytes]
 """Event kind, leaf, fetchOnly -> what follows the fetch id in a notification."""
 Route = Callable[[str, Leaf, Params], bytes]
 """``set`` or ``call``, leaf, the request's parameters -> what follows the route id in a routed request."""
+
+
+class Heads(NamedTuple):
+    """What stands before the tail of a routed request: ``start``, the route's id, ``on``; ``alone`` without an id."""
+
+    start: bytes
+    on: bytes
+    alone: bytes
+
+
+def _failure(request_id: bytes, error: dict[str, Any]) -> bytes:
+    return jsonrpc.failure(request_id, jsonrpc.encode(error))
+
+
+def _timed_out(message: bytes) -> Any:
+    """What an error shows of a request that was not answered in time."""
+    return jsonrpc.decode_envelope(message).params
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +72,15 @@ class Dialect:
     """What stands between path and value in a change; the busiest event is put together from it directly."""
     done: bytes = b"true"
     """The result of add, remove, change, fetch, unfetch and config."""
-    route_id: bytes = b'"r%d"'
+    result: Callable[[bytes, bytes], bytes] = jsonrpc.result
+    """Request id, result as JSON -> the response."""
+    failure: Callable[[bytes, dict[str, Any]], bytes] = _failure
+    """Request id, error -> the response."""
+    route_id: Callable[[int], bytes] = b'"r%d"'.__mod__
     """How requests are numbered towards an owner."""
+    heads: Heads = Heads(b'{"id":', b",", b"{")
+    asked: Callable[[bytes], Any] = _timed_out
+    is_binary: bool = False
     tells_methods: bool = True
     tells_nodes: bool = False
     sorts: bool = True
@@ -124,6 +156,34 @@ def _route_legacy(kind: str, leaf: Leaf, params: Params) -> bytes:
     return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
 
 
+# -- binary
+
+
+def _tail_binary(_kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
+    return leaf.key + leaf.body
+
+
+def _route_binary(kind: str, leaf: Leaf, params: Params) -> bytes:
+    if kind == "call":
+        args = binary.body_of(bytes(params.args)) if params.args else binary.EMPTY_BODY
+        return bytes((binary.CALL_METHOD,)) + leaf.key + args
+    asked = binary.body_of(bytes(params.value), leaf.body[0])
+    options = binary.VALUE_AS_RESULT if params.valueAsResult == TRUE else b""
+    return bytes((binary.SET_STATE,)) + leaf.key + asked + options
+
+
+def _result_binary(request_id: bytes, answer: bytes) -> bytes:
+    return binary.response(request_id, binary.json_body(answer) if answer else b"")
+
+
+def _route_id_binary(count: int) -> bytes:
+    return binary.number((count - 1) % 0xFFFFFFFF + 1)
+
+
+def _timed_out_binary(frame: bytes) -> Any:
+    return {"path": binary.read_key(frame, binary.PAYLOAD_AT)[0]}
+
+
 # -- the table
 
 CLASSIC = Dialect(
@@ -137,7 +197,7 @@ NODE_JET_3 = Dialect(
     tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
     changed=b',"event":"Change","value":',
     route=_route_node_jet_3,
-    route_id=b'"%d"',
+    route_id=b'"%d"'.__mod__,
     tells_methods=False,
     sorts=False,
 )
@@ -166,4 +226,17 @@ LEGACY_POSITIONAL = Dialect(
     tells_nodes=True,
     sorts=False,
     error_keys=LEGACY.error_keys,
+)
+BINARY = Dialect(
+    name="binary",
+    tail=_tail_binary,
+    changed=b"",
+    route=_route_binary,
+    done=b"",
+    result=_result_binary,
+    failure=binary.failure,
+    route_id=_route_id_binary,
+    heads=Heads(bytes((binary.REQUEST,)), b"", bytes((binary.EVENT,))),
+    asked=_timed_out_binary,
+    is_binary=True,
 )

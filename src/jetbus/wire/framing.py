@@ -1,7 +1,8 @@
 """How one message follows the next on a connection.
 
 TCP and Unix sockets: a 32-bit big-endian length, then that many bytes. WebSocket: one text frame a message; what
-arrives there is taken apart by a WebSocket library, what goes out needs no more than the header written here.
+arrives there is taken apart by a WebSocket library, what goes out needs no more than the header written here. The
+binary protocol has a little-endian length, inside WebSocket frames too.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-_LENGTH = struct.Struct(">I")
-_HEADER_BYTES = _LENGTH.size
+_BIG_ENDIAN = struct.Struct(">I")
+_LITTLE_ENDIAN = struct.Struct("<I")
+_HEADER_BYTES = _BIG_ENDIAN.size
 _WS_TEXT = 0x81
+_WS_BINARY = 0x82
 _WS_SHORT = struct.Struct(">BB")
 _WS_MEDIUM = struct.Struct(">BBH")
 _WS_LONG = struct.Struct(">BBQ")
@@ -23,18 +26,26 @@ class Framing(NamedTuple):
 
     name: str
     header: Callable[[int], bytes]
+    length: struct.Struct = _BIG_ENDIAN
+    """How a length is written where there is one."""
 
 
-def _ws_header(length: int) -> bytes:
+def _ws_header(length: int, opcode: int = _WS_TEXT) -> bytes:
     if length < 126:
-        return _WS_SHORT.pack(_WS_TEXT, length)
+        return _WS_SHORT.pack(opcode, length)
     if length < 65536:
-        return _WS_MEDIUM.pack(_WS_TEXT, 126, length)
-    return _WS_LONG.pack(_WS_TEXT, 127, length)
+        return _WS_MEDIUM.pack(opcode, 126, length)
+    return _WS_LONG.pack(opcode, 127, length)
 
 
-STREAM = Framing("stream", _LENGTH.pack)
+def _binary_ws_header(length: int) -> bytes:
+    return _ws_header(length + _HEADER_BYTES, _WS_BINARY) + _LITTLE_ENDIAN.pack(length)
+
+
+STREAM = Framing("stream", _BIG_ENDIAN.pack)
 WEBSOCKET = Framing("websocket", _ws_header)
+BINARY_STREAM = Framing("binary stream", _LITTLE_ENDIAN.pack, _LITTLE_ENDIAN)
+BINARY_WEBSOCKET = Framing("binary websocket", _binary_ws_header, _LITTLE_ENDIAN)
 
 
 class StreamDecoder:
@@ -43,10 +54,11 @@ class StreamDecoder:
     ``overlong`` is set to the announced length when a message is longer than allowed; nothing after it can be read.
     """
 
-    __slots__ = ("_bytes_max", "_missing", "_rest", "overlong")
+    __slots__ = ("_bytes_max", "_missing", "_rest", "_unpack", "overlong")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, framing: Framing = STREAM) -> None:
         self._bytes_max = bytes_max
+        self._unpack = framing.length.unpack_from
         self._rest: bytearray | None = None
         self._missing = 0
         self.overlong: int | None = None
@@ -67,7 +79,7 @@ class StreamDecoder:
             data = bytes(rest)
             self._rest = None
         messages: list[bytes] = []
-        append, unpack, bytes_max = messages.append, _LENGTH.unpack_from, self._bytes_max
+        append, unpack, bytes_max = messages.append, self._unpack, self._bytes_max
         at, end, missing = 0, len(data), _HEADER_BYTES
         while (body := at + _HEADER_BYTES) <= end:
             (length,) = unpack(data, at)

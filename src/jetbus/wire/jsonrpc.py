@@ -122,6 +122,12 @@ def has_doubled_key(text: bytes) -> bool:
     return any(pairs.doubled() for pairs in (message, *params))
 
 
+def has_doubled_member(text: bytes) -> bool:
+    """Whether an object has a key twice; what is inside its values does not count."""
+    pairs = json.loads(text, object_pairs_hook=_Pairs)
+    return isinstance(pairs, _Pairs) and pairs.doubled()
+
+
 class _Pairs(list[tuple[str, Any]]):
     def doubled(self) -> bool:
         names = [name for name, _ in self]

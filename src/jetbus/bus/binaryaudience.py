@@ -1,0 +1,97 @@
+"""Audiences of peers that speak binary.
+
+Every fetch has an id of its own there, so members are not told the same frame. What they share is the *inside* of a
+message of several events: the chunk is put together once, and each member gets it behind its own fetch id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jetbus.bus.audience import Audience, Chunk, Part
+from jetbus.bus.sorting import Window
+from jetbus.wire import binary
+
+if TYPE_CHECKING:
+    from jetbus.bus.tree import Element
+
+SEVERAL_BYTES = 64 * 1024
+"""A message of several events is closed when it has become that long."""
+
+_EVENT = bytes((binary.EVENT,))
+_SEVERAL = bytes((binary.EVENT, binary.SEVERAL))
+_TOLD = [bytes((number,)) for number in range(256)]
+_HEAD_BYTES = 6
+"""Type, what is told, fetch id."""
+
+
+class _Addressed:
+    """A chunk as one member gets it."""
+
+    __slots__ = ("_chunk", "_fetch_id", "_header")
+
+    def __init__(self, chunk: Chunk, fetch_id: bytes, header: Callable[[int], bytes]) -> None:
+        self._chunk = chunk
+        self._fetch_id = fetch_id
+        self._header = header
+
+    def joined(self) -> bytes:
+        inside = self._chunk.joined()
+        return b"".join((self._header(_HEAD_BYTES + len(inside)), _SEVERAL, self._fetch_id, inside))
+
+
+class BinaryAudience(Audience):
+    """All binary fetches that are told of the same elements, with the same rights."""
+
+    __slots__ = ("_room",)
+
+    _room: int
+    """How many bytes the open chunk may still take; of an outbox that was lent all it wants."""
+
+    def tell_body(self, told: int, kind: str, path: str, tail: bytes) -> None:
+        """Send one event, its path and body as they stand in a frame, to all members."""
+        pieces = self.open_pieces
+        if pieces is None:
+            pieces = self._open(kind, path, (told, tail))
+            self._room = SEVERAL_BYTES
+        if len(self.members) == 1 and not self._slow:
+            for fetch_id in self.members.values():
+                pieces.append(self._header(_HEAD_BYTES + len(tail)) + _EVENT + _TOLD[told] + fetch_id)
+        else:
+            pieces.append(_TOLD[told])
+            self._room -= len(tail)
+            if self._room < 0:
+                self.open_pieces = None
+        pieces.append(tail)
+
+    def first(self, element: Element, fetch_id: bytes) -> bytes:
+        return self._whole((self._told("add", element), self.tail("add", element)), fetch_id)
+
+    def first_window(self, window: Window, fetch_id: bytes) -> bytes:
+        return self._whole((binary.TOLD["sorted"], binary.json_body(window.whole())), fetch_id)
+
+    def _addressed(self, chunk: Chunk, fetch_id: bytes) -> Part:
+        return _Addressed(chunk, fetch_id, self._header)
+
+    def _whole(self, event: tuple[int, bytes], fetch_id: bytes) -> bytes:
+        told, tail = event
+        return b"".join((self._header(_HEAD_BYTES + len(tail)), _EVENT, _TOLD[told], fetch_id, tail))
+
+    def _told(self, kind: str, element: Element) -> int:
+        return binary.TOLD[kind] | (binary.FETCH_ONLY if element.fetch_only_for(self.auth) else 0)
+
+    def _tell_element(self, kind: str, element: Element) -> None:
+        if self.window is None:
+            self.tell_body(self._told(kind, element), kind, element.path, self.tail(kind, element))
+            return
+        told = self.window.update(kind, element)
+        if told is not None:
+            self._tell_sorted(element.path, (binary.TOLD["sorted"], binary.json_body(told)))
+
+    def _tell_sorted(self, path: str, event: tuple[int, bytes]) -> None:
+        """A list stands alone in its message."""
+        for outbox, fetch_id in self.members.items():
+            outbox.put(self._whole(event, fetch_id))
+        for outbox, fetch_id in self._slow.items():
+            outbox.put_event(self, path, "sorted", self._whole(event, fetch_id))

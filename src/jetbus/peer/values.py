@@ -1,0 +1,88 @@
+"""Values that are no JSON: bytes with a mime type, and what stands for them in JSON.
+
+On every bus, binary or JSON, ``bytes`` go out as ``{"mime": ..., "base64": ...}`` or as themselves, and come in as
+``Blob``. Only a whole value, a whole argument or a whole result is read so; what is inside of one stays a dict.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any, Self
+
+from jetbus.wire import jsonrpc
+
+_KEYS = {"mime", "base64"}
+OCTETS = "application/octet-stream"
+
+
+class Blob(bytes):
+    """Bytes with a mime type; a value that is no JSON.
+
+    >>> Blob(b"a,b", mime="text/csv").mime
+    'text/csv'
+    """
+
+    mime: str
+
+    def __new__(cls, data: bytes = b"", mime: str = OCTETS) -> Self:
+        blob = super().__new__(cls, data)
+        blob.mime = mime
+        return blob
+
+    def __repr__(self) -> str:
+        return f"Blob({bytes(self)!r}, mime={self.mime!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Blob, (bytes(self), self.mime)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can tell it."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"mime": getattr(value, "mime", OCTETS), "base64": b64encode(value).decode()}
+    return value
+
+
+def encode_value(value: Any) -> bytes:
+    """A value as JSON text."""
+    return jsonrpc.encode(plain(value), enc_hook=_told)
+
+
+def encode_args(args: Any) -> bytes:
+    """The arguments of a call, positional or named, as JSON text."""
+    if isinstance(args, dict):
+        return jsonrpc.encode({name: plain(value) for name, value in args.items()}, enc_hook=_told)
+    return jsonrpc.encode([plain(value) for value in args], enc_hook=_told)
+
+
+def _told(value: Any) -> Any:
+    """A ``Blob`` inside of a value."""
+    if isinstance(value, Blob):
+        return plain(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON; give numbers, text, lists, dicts, bytes or a dataclass")
+
+
+def is_blob(value: Any) -> bool:
+    """Whether a value that was told stands for bytes."""
+    return type(value) is dict and value.keys() == _KEYS
+
+
+def read_value(value: Any) -> Any:
+    """A value that was told, as a ``Blob`` if it stands for one."""
+    if not is_blob(value):
+        return value
+    try:
+        return Blob(b64decode(value["base64"], validate=True), value["mime"])
+    except (ValueError, TypeError):
+        return value
+
+
+def read_args(args: Any) -> Any:
+    """The arguments of a call; bytes alone are the only argument."""
+    if is_blob(args):
+        return [read_value(args)]
+    if isinstance(args, list):
+        return [read_value(value) for value in args]
+    if isinstance(args, dict):
+        return {name: read_value(value) for name, value in args.items()}
+    return args
