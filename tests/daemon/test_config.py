@@ -22,6 +22,18 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "binary": ("localhost:3", Address("localhost", 3), "off", None),
     "binary_unix": ("@name", "@name", "off", None),
     "users": ("u.json", Path("u.json"), "v.json", Path("v.json")),
+    "journal": ("a/b", Path("a/b"), "c", Path("c")),
+    "journal_fsync": ("always", "always", "never", "never"),
+    "journal_flush_ms": ("10", 10, "20", 20),
+    "journal_rules": ("a/** => sample 1s", (("a/**", "sample 1s"),), "b=>skip;", (("b", "skip"),)),
+    "journal_groups": ("staff, guests", ("staff", "guests"), "staff", ("staff",)),
+    "journal_segment_mb": ("1", 1, "2", 2),
+    "journal_segment_s": ("60", 60.0, "1.5", 1.5),
+    "journal_keep_mb": ("100", 100, "0", 0),
+    "journal_keep_s": ("86400", 86400.0, "0", 0.0),
+    "journal_buffer_mb": ("8", 8, "16", 16),
+    "replay_events_max": ("10", 10, "20", 20),
+    "journal_bus": ("plant", "plant", "site b", "site b"),
     "tls_cert": ("c.pem", Path("c.pem"), "d.pem", Path("d.pem")),
     "tls_key": ("k.pem", Path("k.pem"), "l.pem", Path("l.pem")),
     "tree": ("flat", "flat", "strict", "strict"),
@@ -153,10 +165,18 @@ BAD: dict[str, tuple[list[str], str]] = {
     "tree": (["", "Strict", "loose"], "strict, flat"),
     "log_level": (["", "verbose", "INFO"], "debug, info, warning, error"),
     "timeout_s": (_SECONDS, "seconds"),
+    "journal_fsync": (["", "sometimes"], "always, interval, never"),
+    "journal_flush_ms": (_COUNTS, "at least 1"),
+    "journal_rules": (["a", "a =>", "=> skip"], "RULE => DENSITY"),
+    "journal_segment_mb": (_COUNTS, "at least 1"),
+    "journal_segment_s": (_SECONDS, "seconds"),
+    "journal_keep_mb": (["-1", "all"], "at least 0"),
+    "journal_keep_s": (_SECONDS, "seconds"),
+    "journal_buffer_mb": (_COUNTS, "at least 1"),
     "ws_ping_s": (_SECONDS, "seconds"),
     **{name: (_COUNTS, "at least 1") for name in BY_NAME if name.endswith(("_max", "_bytes"))},
 }
-ANYTHING_GOES = {"users", "tls_cert", "tls_key", "ws_origins"}
+ANYTHING_GOES = {"users", "tls_cert", "tls_key", "ws_origins", "journal", "journal_groups", "journal_bus"}
 """Names of files, which are looked at when they are read, and lists of texts."""
 BAD_CASES = [
     pytest.param(name, text, would_do, id=f"{name} {text!r}")
@@ -301,7 +321,7 @@ def test_help_tells_the_other_ways() -> None:
 def test_names_have_units() -> None:
     """A number's name ends in its unit or says that it is a highest count."""
     numbers = [row.name for row in SETTINGS if type(row.default) in (int, float)]
-    assert [name for name in numbers if not name.endswith(("_s", "_bytes", "_max"))] == []
+    assert [name for name in numbers if not name.endswith(("_s", "_ms", "_bytes", "_mb", "_max"))] == []
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["--tc", "off"], ["extra"], ["--tcp"]])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jetbus.bus.past import Then, with_ts
 from jetbus.bus.sorting import Window
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc
@@ -168,6 +169,10 @@ class Audience:
     def first(self, element: Element, _fetch_id: bytes) -> bytes:
         """The frame that tells a new member of an element."""
         return self.frame(self.tail("add", element))
+
+    def then(self, kind: str, then: Then, _fetch_id: bytes) -> bytes:
+        """The frame that tells a new member of something in the past."""
+        return self.frame(with_ts(self.dialect.tail(kind, then, then.fetch_only), then.ts))
 
     def first_window(self, window: Window, _fetch_id: bytes) -> bytes:
         """The frame that tells a new member what a sorted fetch begins with."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetbus.bus.audience import Audience, Chunk, Part
+from jetbus.bus.past import Then
 from jetbus.bus.sorting import Window
 from jetbus.wire import binary
 
@@ -67,6 +68,10 @@ class BinaryAudience(Audience):
 
     def first(self, element: Element, fetch_id: bytes) -> bytes:
         return self._whole((self._told("add", element), self.tail("add", element)), fetch_id)
+
+    def then(self, kind: str, then: Then, fetch_id: bytes) -> bytes:
+        told = binary.TOLD[kind] | (binary.FETCH_ONLY if then.fetch_only else 0)
+        return self._whole((told, self.dialect.tail(kind, then, then.fetch_only)), fetch_id)
 
     def first_window(self, window: Window, fetch_id: bytes) -> bytes:
         return self._whole((binary.TOLD["sorted"], binary.json_body(window.whole())), fetch_id)

@@ -21,6 +21,8 @@ from jetbus.bus.fetches import Fetches
 from jetbus.bus.given import add_details, given, path_of, read_timeout
 from jetbus.bus.limits import Limits
 from jetbus.bus.outside import AtOnce, Nowhere, Users, Worker
+from jetbus.bus.past import Past
+from jetbus.bus.record import Record, tell_add, tell_asked, tell_remove
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
@@ -42,7 +44,7 @@ from jetbus.errors import (
     UnknownService,
 )
 from jetbus.paths import is_daemons
-from jetbus.wire import jsonrpc, legacy
+from jetbus.wire import binary, jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import ID_STARTS, Envelope, Message, decode_message, is_compact, read_id
@@ -52,6 +54,10 @@ log = logging.getLogger("jetbus.bus")
 _EMPTY = Raw(b"{}")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = Raw(b'"2.0"')
+
+
+OwnMethod = Callable[[Session, Any], Callable[[], bytes]]
+"""Who calls, the arguments -> the work to do aside, which gives a body; refuses by raising, now or later."""
 
 
 class Bus:
@@ -78,6 +84,12 @@ class Bus:
         self.fetches = Fetches(self.tree)
         self.routes = Routes()
         self.sessions: dict[int, Session] = {}
+        self.record: Record | None = None
+        """Who is told of all that happens, for the record."""
+        self.past: Past | None = None
+        """Who can tell what was."""
+        self.own_methods: dict[str, OwnMethod] = {}
+        """The methods of the daemon itself."""
         self.limit_hits: Counter[str] = Counter()
         self.received = 0
         """Messages taken in so far."""
@@ -138,6 +150,7 @@ class Bus:
         self.now = now
         self.received += len(messages)
         elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
+        record = self.record
         for text in messages:
             if session.held:
                 session.waiting.append(text)
@@ -163,6 +176,8 @@ class Bus:
                     and (colons == 4 or is_compact(text, message))
                 ):
                     element.value = bytes(params.value)
+                    if record is not None:
+                        record.change(element.path, element.value, session.label)
                     if element.audiences:
                         self._tell_change(element)
                     continue
@@ -325,6 +340,8 @@ class Bus:
         """There is a new element."""
         self.tree.add(element)
         element.owner.elements[element.path] = element
+        if self.record is not None and not self.is_own(element):
+            tell_add(self.record, element)
         self.fetches.on_add(element)
 
     def _remove(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
@@ -335,6 +352,8 @@ class Bus:
         """An element is gone."""
         self.tree.remove(element)
         del element.owner.elements[element.path]
+        if self.record is not None and not self.is_own(element):
+            tell_remove(self.record, element)
         self.fetches.on_remove(element)
 
     def _change(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
@@ -352,6 +371,8 @@ class Bus:
             element.schema = bytes(post.schema)
         if post.value:
             element.value = bytes(post.value)
+            if self.record is not None:
+                self.record.change(element.path, element.value, session.label)
         for audience in element.audiences:
             if audience.dialect.tells_nodes:
                 audience.tell("change", element.path, legacy_tail("change", element.path_json, bytes(post.data)))
@@ -361,6 +382,8 @@ class Bus:
     def publish(self, element: Element, value: bytes) -> None:
         """A state has a new value."""
         element.value = value
+        if self.record is not None and not self.is_own(element):
+            self.record.change(element.path, value, element.owner.label)
         if element.audiences:
             self._tell_change(element)
 
@@ -407,6 +430,31 @@ class Bus:
         if element is not None:
             self.take_out(element)
 
+    def is_own(self, element: Element) -> bool:
+        """Whether it is the daemon's own."""
+        return element.owner is self._own
+
+    def own(self, path: str, method: OwnMethod) -> None:
+        """Add a method of the daemon itself."""
+        self.own_methods[path] = method
+        self.put_in(Element(path, jsonrpc.encode(path), None, self._own, is_method=True))
+
+    def call_own(self, session: Session, request_id: bytes, path: str, args: bytes) -> None:
+        """A call of a method of the daemon itself; what it does may take a while and is done aside."""
+        work = self.own_methods[path](session, jsonrpc.loads(args) if args else {})
+
+        def done(outcome: Any) -> None:
+            if session.gone or not request_id:
+                return
+            if isinstance(outcome, JetError):
+                self.answer_error(session, request_id, outcome)
+            elif session.dialect.is_binary:
+                session.send(binary.response(request_id, outcome))
+            else:
+                session.send(jsonrpc.result(request_id, binary.json_of(outcome)))
+
+        self.worker.run(work, done)
+
     # -- routing
 
     def _route(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
@@ -419,10 +467,15 @@ class Bus:
             element = self.check_open(session, path_of(params), is_set)
         if is_set and not params.value:
             raise MissingParam("value")
+        if self.is_own(element):
+            self.call_own(session, request_id, element.path, bytes(params.args))
+            return
         timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
         tail = element.dialect.route("set" if is_set else "call", element, params)
-        by_jsonrpc = message.jsonrpc == _JSONRPC_2
-        self.send_routed(Route(session, request_id, element.owner, text, is_set, by_jsonrpc), tail, timeout_s)
+        route = Route(session, request_id, element.owner, text, is_set, message.jsonrpc == _JSONRPC_2, element.path)
+        if self.record is not None:
+            route.asked = bytes(params.value if is_set else params.args)
+        self.send_routed(route, tail, timeout_s)
 
     def send_routed(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
         """Send a request on to its owner; without an id nobody waits for the answer."""
@@ -430,7 +483,11 @@ class Bus:
         start, on, alone = owner.dialect.heads
         if not route.request_id:
             owner.send(alone + tail)
+            if self.record is not None:
+                tell_asked(self.record, route)
             return
+        if self.record is not None:
+            route.opened_us = self.record.now_us
         if len(owner.routes) >= self.limits.routes_max:
             raise self.limit_reached("routes_max", "too many requests wait for this owner")
         route_id = self.routes.open(route, self.now + (self.timeout_s if timeout_s is None else timeout_s))
@@ -458,6 +515,8 @@ class Bus:
         if route is None:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
             return
+        if self.record is not None:
+            tell_asked(self.record, route, jsonrpc.loads(message.error) if message.error else None)
         kind, answer = (b',"error":', message.error) if message.error else (b',"result":', message.result)
         if route.by_jsonrpc and route.is_set and answer == TRUE:
             answer = _EMPTY  # C++ peers look for a warning inside the result of a set
@@ -469,6 +528,7 @@ class Bus:
 
     def expire(self, now: float) -> None:
         """Answer the requests whose owner did not answer in time."""
+        self.now = now
         for route in self.routes.expired(now):
             if route.by_jsonrpc:
                 self._fail(route, TimedOut.as_internal())
@@ -476,5 +536,7 @@ class Bus:
                 self._fail(route, TimedOut(route.requester.dialect.asked(route.message)))
 
     def _fail(self, route: Route, error: JetError) -> None:
+        if self.record is not None:
+            tell_asked(self.record, route, error.wire())
         if not route.requester.gone:
             self.answer_error(route.requester, route.request_id, error)

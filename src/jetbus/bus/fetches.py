@@ -145,9 +145,12 @@ class Fetches:
             nodes = filter(audience.rule.matches_path, audience.nodes)
             for node in sorted(nodes, key=lambda node: (len(node), node)):
                 yield audience.frame(legacy_node("add", msgspec.json.encode(node)))
-        for element in self._wanted(audience):
-            if self._matches(audience, element):
-                yield audience.first(element, fetch_id)
+        for element in self.present(audience):
+            yield audience.first(element, fetch_id)
+
+    def present(self, audience: Audience) -> list[Element]:
+        """What matches now."""
+        return [element for element in self._wanted(audience) if self._matches(audience, element)]
 
     @staticmethod
     def _matches(audience: Audience, element: Element) -> bool:

@@ -16,6 +16,8 @@ from msgspec import Raw
 from jetbus.bus import services
 from jetbus.bus.binaryaudience import BinaryAudience
 from jetbus.bus.given import add_details, read_timeout
+from jetbus.bus.past import Begun, Then, asked_instant, get_then
+from jetbus.bus.record import tell_asked
 from jetbus.bus.routes import Route
 from jetbus.bus.tree import TypedElement
 from jetbus.errors import (
@@ -184,6 +186,8 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     changed = cast(TypedElement, element)
     changed.body = body
     changed.text = b""
+    if bus.record is not None:
+        bus.record.change(path, changed.value or b"null", session.label)
     if not changed.audiences:
         return
     tail = message[at:]
@@ -206,6 +210,9 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
         element = bus.check_open(session, path, is_set)
     if is_set:
         _check_value(body)
+    if bus.is_own(element):
+        bus.call_own(session, asked.id, path, binary.json_of(body) if body[0] != binary.NONE else b"")
+        return
     params = _read_options(options) if options else _NO_OPTIONS
     timeout_s = read_timeout(params) if params.timeout else element.timeout_s
     if element.dialect is BINARY:
@@ -220,7 +227,10 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
         else:
             params.value = ABSENT
         routed = element.dialect.route("set" if is_set else "call", element, params)
-    bus.send_routed(Route(session, asked.id, element.owner, asked.message, is_set, False), routed, timeout_s)
+    route = Route(session, asked.id, element.owner, asked.message, is_set, False, path)
+    if bus.record is not None and body[0] != binary.NONE:
+        route.asked = binary.json_of(body)
+    bus.send_routed(route, routed, timeout_s)
 
 
 _NO_OPTIONS = Params()
@@ -237,8 +247,14 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
         binary.check_answer(message)
     except JetError as problem:
         log.warning("%s answered %s with a bad message: %s", session.label, message[1:5].hex(), problem)
-        bus.answer_error(requester, route.request_id, BadFrame(f"the owner's answer cannot be read: {problem}"))
+        error = BadFrame(f"the owner's answer cannot be read: {problem}")
+        if bus.record is not None:
+            tell_asked(bus.record, route, error.wire())
+        bus.answer_error(requester, route.request_id, error)
         return
+    if bus.record is not None:
+        failed = message[5:6] == binary.ERROR
+        tell_asked(bus.record, route, binary.read_error(message, 6) if failed else None)
     if requester.dialect.is_binary:
         requester.send(b"\3" + route.request_id + message[5:])
         return
@@ -298,14 +314,14 @@ def _fetch(bus: Bus, session: Session, asked: Asked) -> None:
     rule, params = _read_rule(starts_with, options)
     if len(session.fetches) >= bus.limits.fetches_max:
         raise bus.limit_reached("fetches_max", "too many fetches of one peer")
-    if rule.sees_daemon:
-        bus.refresh()
-    fetch_id = binary.number(bus.fetches.next_number())
-    audience = bus.fetches.join(session, fetch_id, rule, every=params.get("every") is True)
-    if asked.id:
-        session.send(binary.response(asked.id, fetch_id))
-    for frame in bus.fetches.initial(audience, fetch_id):
-        session.outbox.put(frame)
+
+    def begin() -> Begun:
+        fetch_id = binary.number(bus.fetches.next_number())
+        audience = bus.fetches.join(session, fetch_id, rule, every=params.get("every") is True)
+        response = binary.response(asked.id, fetch_id) if asked.id else b""
+        return Begun(audience, fetch_id, response, events_first=False)
+
+    services.start_fetch(bus, session, asked.id, rule, params, begin)
 
 
 def _unfetch(bus: Bus, session: Session, asked: Asked) -> bytes:
@@ -317,14 +333,29 @@ def _unfetch(bus: Bus, session: Session, asked: Asked) -> bytes:
     return b""
 
 
-def _get(bus: Bus, session: Session, asked: Asked) -> bytes:
+def _get(bus: Bus, session: Session, asked: Asked) -> bytes | None:
     (starts_with,), options = asked.parts()
-    rule, _ = _read_rule(starts_with, options)
-    entries = []
-    for _position, element in services.matches(bus, session, rule):
-        told = binary.TOLD["add"] | (binary.FETCH_ONLY if element.fetch_only_for(session.auth) else 0)
-        entries += [bytes((told,)), element.key, element.body]
-    return binary.number(len(entries) // 3) + b"".join(entries)
+    rule, params = _read_rule(starts_with, options)
+    instant = asked_instant(bus, session, params)
+    if instant is not None:
+        get_then(bus, session, asked.id, rule, instant, lambda found: _write_then(asked.id, found))
+        return None
+    found = [
+        (element.fetch_only_for(session.auth), element.key, element.body)
+        for _position, element in services.matches(bus, session, rule)
+    ]
+    return _entries(found)
+
+
+def _write_then(request_id: bytes, found: list[Then]) -> bytes:
+    return binary.response(request_id, _entries([(then.fetch_only, then.key, then.body) for then in found]))
+
+
+def _entries(found: list[tuple[bool, bytes, bytes]]) -> bytes:
+    """What a get has found: whether it can only be looked at, its path and its value."""
+    add = binary.TOLD["add"]
+    told = [bytes((add | (binary.FETCH_ONLY if only else 0),)) + key + body for only, key, body in found]
+    return binary.number(len(told)) + b"".join(told)
 
 
 # -- the services that JSON peers have too

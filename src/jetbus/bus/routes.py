@@ -29,6 +29,11 @@ class Route(Struct, eq=False):
     is_set: bool
     by_jsonrpc: bool
     """Whether the request said ``jsonrpc``, as only C++ peers do; they expect other answers."""
+    path: str = ""
+    asked: bytes = b""
+    """The value or the arguments, where a record is kept."""
+    opened_us: int = 0
+    """The instant at which it was opened, in microseconds, where a record is kept."""
     id: bytes = b""
     bucket: Any = None
     """The routes that expire with it; it takes itself out when it is answered."""

@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Raw
 
 import jetbus
+from jetbus.bus.past import Begun, Then, asked_instant, fetch_since, get_then
+from jetbus.bus.past import entry as entry_then
 from jetbus.bus.sorting import Window, entry
 from jetbus.errors import (
     AlreadyFetching,
@@ -75,18 +77,39 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
         raise FetchIdInUse(Raw(fetch_id))
     if len(session.fetches) >= bus.limits.fetches_max:
         raise bus.limit_reached("fetches_max", "too many fetches of one peer")
-    if rule.sees_daemon:
-        bus.refresh()
-    audience = bus.fetches.join(session, fetch_id, rule, every=params.get("every") is True)
     done = jsonrpc.result(request.id, session.dialect.done) if request.id else b""
     # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.tells_nodes
-    if done and not events_first:
-        session.send(done)
+
+    def begin() -> Begun:
+        audience = bus.fetches.join(session, fetch_id, rule, every=params.get("every") is True)
+        return Begun(audience, fetch_id, done, events_first)
+
+    start_fetch(bus, session, request.id, rule, params, begin)
+
+
+def start_fetch(
+    bus: Bus,
+    session: Session,
+    request_id: bytes,
+    rule: Rule,
+    params: dict[str, Any],
+    begin: Callable[[], Begun],
+) -> None:
+    """Begin a fetch, now or at an instant of the past."""
+    instant = asked_instant(bus, session, params)
+    if instant is not None:
+        fetch_since(bus, session, request_id, rule, instant, begin)
+        return
+    if rule.sees_daemon:
+        bus.refresh()
+    audience, fetch_id, response, events_first = begin()
+    if response and not events_first:
+        session.send(response)
     for frame in bus.fetches.initial(audience, fetch_id):
         session.outbox.put(frame)
-    if done and events_first:
-        session.send(done)
+    if response and events_first:
+        session.send(response)
 
 
 def _fetch_id(request: Request) -> bytes:
@@ -124,9 +147,13 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
     return session.dialect.done
 
 
-def _get(bus: Bus, session: Session, request: Request) -> bytes:
+def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
     params = request.named()
     rule = _rule(session, params) if params else EVERYTHING
+    instant = asked_instant(bus, session, params)
+    if instant is not None:
+        get_then(bus, session, request.id, rule, instant, lambda found: _write_then(request.id, found))
+        return None
     auth = session.auth
     found = matches(bus, session, rule, skip_methods=request.by_jsonrpc)
     if rule.sort is None:
@@ -134,6 +161,10 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes:
     else:
         entries = [entry(position, element, element.fetch_only_for(auth)) for position, element in found]
     return b"[" + b",".join(entries) + b"]"
+
+
+def _write_then(request_id: bytes, found: list[Then]) -> bytes:
+    return jsonrpc.result(request_id, b"[" + b",".join(map(entry_then, found)) + b"]")
 
 
 def matches(bus: Bus, session: Session, rule: Rule, *, skip_methods: bool = False) -> list[tuple[int, Element]]:
@@ -193,7 +224,7 @@ def _info(_bus: Bus, session: Session, request: Request) -> bytes:
 def _config(_bus: Bus, session: Session, request: Request) -> bytes:
     params = request.named()
     if "name" in params:
-        session.name = _required(params, "name")[:NAME_CHARS_MAX]
+        session.rename(_required(params, "name")[:NAME_CHARS_MAX])
     if params.get("encoding") not in (None, "json"):
         raise EncodingNotSupported(params["encoding"])
     if "peer" in params:

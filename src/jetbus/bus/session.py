@@ -29,6 +29,7 @@ class Session:
         "gone",
         "header",
         "held",
+        "label",
         "logins_failed",
         "name",
         "number",
@@ -48,6 +49,8 @@ class Session:
         self.header = framing.header
         self.dialect = dialect
         self.name = ""
+        self.label = f"#{number}"
+        """Who it is, for logs and the record: its name and its connection number."""
         self.auth: Auth | None = None
         self.elements: dict[str, Element] = {}
         """What it owns, in order of creation."""
@@ -71,7 +74,7 @@ class Session:
         """One message to this peer."""
         self.put(self.header(len(message)) + message)
 
-    @property
-    def label(self) -> str:
-        """Who it is, for logs: its name and its connection number."""
-        return f"{self.name}#{self.number}" if self.name else f"#{self.number}"
+    def rename(self, name: str) -> None:
+        """The peer has said what it is called."""
+        self.name = name
+        self.label = f"{name}#{self.number}"

@@ -114,6 +114,8 @@ class About:
         self._update_rates(numbers)
         fixed = {"version": jetbus.__version__, "pid": os.getpid(), "listening": self._daemon.listening}
         told: dict[str, Any] = {**fixed, **numbers, **self._rates}
+        if self._daemon.journaling is not None:
+            told["journal/stats"] = self._daemon.journaling.writer.stats()
         told["limits"] = self._limits()
         told["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in told["limits"]}
         peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
@@ -148,23 +150,46 @@ class About:
     def page(self, path: str) -> Page | None:
         """The page at a path of the HTTP face, if there is one."""
         if path == "/health":
-            health = {"status": "ok", "version": jetbus.__version__, **self.numbers()}
+            health: dict[str, Any] = {"status": "ok", "version": jetbus.__version__, **self.numbers()}
+            journaling = self._daemon.journaling
+            if journaling is not None and journaling.writer.problem is not None:
+                health |= {"status": "journal failing", "journal": journaling.writer.problem}
             return Page("application/json", msgspec.json.encode(health).decode() + "\n")
         if path == "/metrics":
             return Page("text/plain; version=0.0.4; charset=utf-8", self._metrics())
         return None
+
+    def _journal_metrics(self) -> list[str]:
+        journaling = self._daemon.journaling
+        if journaling is None:
+            return []
+        stats: dict[str, Any] = {**journaling.writer.stats()}
+        stats["failing"] = int(stats["problem"] is not None)
+        metrics = [_metric(row.metric, row.kind, row.help, {"": stats[row.name]}) for row in JOURNAL_NUMBERS]
+        return [line for lines in metrics for line in lines]
 
     def _metrics(self) -> str:
         numbers = self.numbers()
         lines = []
         for number in NUMBERS:
             lines += _metric(number.metric, number.kind, number.help, {"": numbers[number.name]})
+        lines += self._journal_metrics()
         limits = self._limits()
         hits = self._daemon.bus.limit_hits
         lines += _metric("jetbus_limit", "gauge", "Configured limits", limits, label="limit")
         counts = {name: hits[name] for name in limits}
         lines += _metric("jetbus_limit_hits_total", "counter", "How often a limit was crossed", counts, label="limit")
         return "\n".join(lines) + "\n"
+
+
+JOURNAL_NUMBERS = (
+    Number("events", "jetbus_journal_events_total", "counter", "Events written to the journal"),
+    Number("bytes", "jetbus_journal_bytes_total", "counter", "Bytes written to the journal"),
+    Number("pending", "jetbus_journal_pending", "gauge", "Events that are not yet written"),
+    Number("missed", "jetbus_journal_missed_total", "counter", "Events the journal had to drop"),
+    Number("segments", "jetbus_journal_segments", "gauge", "Segments of the journal"),
+    Number("failing", "jetbus_journal_failing", "gauge", "1 while the journal cannot be written"),
+)
 
 
 def _metric(name: str, kind: str, text: str, values: dict[str, Any], label: str = "") -> list[str]:

@@ -79,6 +79,13 @@ def read_count(text: str, most: int | None = None) -> int:
     return int(text)
 
 
+def read_amount(text: str) -> int:
+    """A whole number, not negative."""
+    if not text.isdecimal():
+        raise ValueError("it is a whole number of at least 0")
+    return int(text)
+
+
 def read_seconds(text: str) -> float:
     """A number of seconds, not negative."""
     try:
@@ -95,8 +102,19 @@ def read_list(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _setting(default: Any, read: Callable[[str], Any], metavar: str, text: str, *, reload: bool = False) -> Any:
-    return field(default=default, metadata={"read": read, "metavar": metavar, "help": text, "reload": reload})
+def read_densities(text: str) -> tuple[tuple[str, str], ...]:
+    """``RULE => DENSITY`` with semicolons between them; what they mean is the journal's business."""
+    rows = [row.partition("=>") for row in text.split(";") if row.strip()]
+    if not all(arrow and rule.strip() and density.strip() for rule, arrow, density in rows):
+        raise ValueError("it is RULE => DENSITY, such as plant/fast/** => sample 1s; ** => every")
+    return tuple((rule.strip(), density.strip()) for rule, _, density in rows)
+
+
+def _setting(
+    default: Any, read: Callable[[str], Any], metavar: str, text: str, *, reload: bool = False, between: str = ","
+) -> Any:
+    about = {"read": read, "metavar": metavar, "help": text, "reload": reload, "between": between}
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +166,37 @@ class Config(Limits):
     outbox_hard_bytes: int = _setting(
         128 << 20, read_count, "N", "queued bytes at which a slow peer is closed", reload=True
     )
+    journal: Path | None = _setting(None, Path, "DIR", "keep a journal of all events in this directory")
+    journal_fsync: str = _setting(
+        "interval",
+        read_choice("always", "interval", "never"),
+        "WHEN",
+        "always: nobody hears of an event that is not on disk; interval: once a second; never: when the system likes",
+    )
+    journal_flush_ms: int = _setting(50, read_count, "MS", "how often events are written to the journal")
+    journal_rules: tuple[tuple[str, str], ...] = _setting(
+        (),
+        read_densities,
+        "RULE=>DENSITY;...",
+        "how densely paths are recorded: every, skip or sample 1s; the first rule that matches counts",
+        between=";",
+    )
+    journal_groups: tuple[str, ...] = _setting(
+        (),
+        read_list,
+        "GROUP,...",
+        "whose users may look back over the bus; everybody if the daemon has no users, else nobody unless given",
+        reload=True,
+    )
+    journal_segment_mb: int = _setting(64, read_count, "MB", "size at which a segment of the journal is sealed")
+    journal_segment_s: float = _setting(3600.0, read_seconds, "S", "age at which a segment of the journal is sealed")
+    journal_keep_mb: int = _setting(0, read_amount, "MB", "size beyond which old segments are dropped, 0 for never")
+    journal_keep_s: float = _setting(0.0, read_seconds, "S", "age at which segments are dropped, 0 for never")
+    journal_buffer_mb: int = _setting(256, read_count, "MB", "events that wait in memory while the disk refuses")
+    journal_bus: str | None = _setting(None, str, "NAME", "name of this bus in its journal, if not that of the host")
+    replay_events_max: int = _setting(
+        100_000, read_count, "N", "events of the past that a fetch with since may replay", reload=True
+    )
     log_level: str = _setting(
         "info",
         read_choice("debug", "info", "warning", "error"),
@@ -166,6 +215,8 @@ class Setting(NamedTuple):
     metavar: str
     help: str
     reload: bool
+    between: str = ","
+    """What stands between the members of a list."""
 
     @property
     def flag(self) -> str:
@@ -177,7 +228,7 @@ class Setting(NamedTuple):
 
     def value(self, given: Any, source: str) -> Any:
         """The setting from a text (or, from TOML, a number or list)."""
-        text = ",".join(map(str, given)) if isinstance(given, list) else str(given)
+        text = self.between.join(map(str, given)) if isinstance(given, list) else str(given)
         try:
             return self.read(text)
         except ValueError as problem:
@@ -196,6 +247,7 @@ def _settings() -> list[Setting]:
                 about.get("metavar", "N"),
                 about["help"],
                 about.get("reload", True),
+                about.get("between", ","),
             )
         )
     return sorted(rows, key=lambda row: row.name.endswith("_max"))

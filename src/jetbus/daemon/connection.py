@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.outbox.close()
+        self._daemon.losing(self)
         if self.session is not None:
             self._bus.disconnect(self.session)
         self._daemon.lost(self)
@@ -88,7 +89,7 @@ class Connection(asyncio.Protocol):
         self.outbox.resume()
 
     def _receive(self, session: Session, messages: list[bytes]) -> None:
-        now = self._daemon.loop.time()
+        now = self._daemon.now()
         receive = self._bus.receive_binary if self.dialect.is_binary else self._bus.receive
         try:
             if session.fresh and messages:

@@ -20,6 +20,7 @@ from jetbus.bus.bus import Bus
 from jetbus.daemon.about import REFRESH_S, About, Page
 from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
+from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.outbox import Flow
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
@@ -27,16 +28,18 @@ from jetbus.errors import Internal, JetError
 log = logging.getLogger("jetbus.daemon")
 
 BACKLOG = 1024
-LOGIN_THREADS = 2
+ASIDE_THREADS = 2
 STOP_S = 2.0
 
 
 class Aside:
-    """Runs for the bus what would block it, in few threads, so that logins cannot take the machine."""
+    """Runs for the bus what would block it, in few threads, so that neither logins nor looks into the past can take
+    the machine.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="jetd-aside")
+        self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix="jetd-aside")
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         def in_thread() -> None:
@@ -84,6 +87,9 @@ class Daemon:
             worker=self._aside,
         )
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
+        self.journaling: Journaling | None = None
+        if config.journal is not None:
+            self._keep_journal()
         self.about = About(self)
         self.bus.refresh = self.about.refresh
         self.bus.routes.wake = self._wake_for_routes
@@ -95,10 +101,20 @@ class Daemon:
         self._routes_timer: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.Task[None]] = []
 
+    def _keep_journal(self) -> None:
+        from jetbus.daemon.history import History
+
+        self.journaling = Journaling(self.config, self.loop)
+        self.bus.record = self.journaling.writer
+        self.flow.commit = self.journaling.commit_first
+        self.bus.past = History(self, self.journaling)
+
     # -- start and stop
 
     async def start(self) -> None:
         """Listen on everything the configuration names."""
+        if self.journaling is not None:
+            self.journaling.start()
         try:
             if self.config.tcp:
                 self.listening["tcp"] = await self._listen("tcp", self.config.tcp, StreamConnection)
@@ -171,6 +187,8 @@ class Daemon:
         for file in self._socket_files:
             file.unlink(missing_ok=True)
         self._aside.stop()
+        if self.journaling is not None:
+            self.journaling.stop()
 
     def config_as_listening(self) -> Config:
         """The configuration with the ports that port 0 turned into, for starting it again at the same addresses."""
@@ -197,6 +215,14 @@ class Daemon:
     def opened(self, connection: Connection) -> None:
         """A peer may speak now."""
         log.debug("%s connected", connection.outbox.label)
+        if self.journaling is not None:
+            self.journaling.came(connection)
+
+    def losing(self, connection: Connection) -> None:
+        """A connection is closed; what its peer owned is still there."""
+        self.bus.now = self.now()
+        if self.journaling is not None:
+            self.journaling.went(connection)
 
     def lost(self, connection: Connection) -> None:
         """A connection is closed."""
@@ -214,6 +240,12 @@ class Daemon:
 
     # -- time
 
+    def now(self) -> float:
+        """The time of this turn, also for the journal."""
+        if self.journaling is not None:
+            self.journaling.tick()
+        return self.loop.time()
+
     def _wake_for_routes(self, deadline: float) -> None:
         if self._routes_timer is not None:
             self._routes_timer.cancel()
@@ -221,7 +253,7 @@ class Daemon:
 
     def _expire_routes(self) -> None:
         self._routes_timer = None
-        self.bus.expire(self.loop.time())
+        self.bus.expire(self.now())
         deadline = self.bus.routes.next_deadline()
         if deadline is not None:
             self._wake_for_routes(deadline)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class Flow:
     sent: int = 0
     """Writes done."""
     sent_bytes: int = 0
+    commit: Callable[[], object] | None = None
+    """Called before anything is written, where nobody may hear of what is not yet on disk."""
     _dirty: list[SocketOutbox] = field(default_factory=list)
 
     def note(self, outbox: SocketOutbox) -> None:
@@ -214,6 +216,8 @@ class SocketOutbox:
 
     def _write(self, data: bytes) -> None:
         flow = self._flow
+        if flow.commit is not None:
+            flow.commit()
         flow.sent += 1
         flow.sent_bytes += len(data)
         self._transport.write(data)

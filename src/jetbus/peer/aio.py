@@ -30,7 +30,7 @@ from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
 from jetbus.peer.line import Line, open_line
 from jetbus.peer.session import Session, SetResult, call_params, read_set_result, set_params
-from jetbus.peer.values import read_value
+from jetbus.peer.values import Instant, read_value, write_moment
 from jetbus.rules import Rule, rule
 from jetbus.wire import jsonrpc
 
@@ -526,10 +526,14 @@ class PeerAsync:
         self._session.request(method, params, future, read, self._session.patience_s(timeout_s), path)
         return future
 
-    async def get(self, text: str | Rule | None = None, **keywords: Any) -> dict[str, Any]:
-        """The states that match now, path to value, in order."""
+    async def get(
+        self, text: str | Rule | None = None, *, as_of: Instant | None = None, **keywords: Any
+    ) -> dict[str, Any]:
+        """The states that match now, path to value, in order; or those that matched at an instant, from the journal."""
         wanted = rule(text, **keywords)
         params, trusting = words_of(self._session.daemon).ask(wanted)
+        if as_of is not None:
+            params["asOf"] = write_moment(as_of)
         entries = await self._request(b"get", jsonrpc.encode(params))
         found = {entry["path"]: read_value(entry["value"]) for entry in entries if "value" in entry}
         if not trusting:
@@ -544,14 +548,19 @@ class PeerAsync:
         policy: Policy = "latest",
         queue_max: int = QUEUE_MAX,
         type: Any = None,  # noqa: A002
+        since: Instant | None = None,
         **keywords: Any,
     ) -> FetchAsync:
         """Be told of everything that matches, now and from now on: iterate over it, or give a callback.
 
         The rule is text (``"plant/** value>7"``), a ``Rule``, keywords (``starts_with="plant/"``) or several of these.
-        With ``sort_by`` it is a sorted fetch that gives the current list.
+        With ``sort_by`` it is a sorted fetch that gives the current list. With ``since`` (a datetime, RFC 3339 text or
+        ``"-2h"``) it begins then: with what matched, and all that has happened to it up to now, from the journal.
         """
-        return self._fetch(text, keywords, callback=callback, policy=policy, queue_max=queue_max, value_type=type)
+        moment = None if since is None else write_moment(since)
+        return self._fetch(
+            text, keywords, callback=callback, policy=policy, queue_max=queue_max, value_type=type, since=moment
+        )
 
     def _fetch(self, text: str | Rule | None, keywords: dict[str, Any], **options: Any) -> FetchAsync:
         wanted = rule(text, **keywords)

@@ -33,6 +33,7 @@ from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
 from jetbus.peer.line import StreamLine
 from jetbus.peer.session import GRACE_S, ROUTED_S, Session, SetResult, Waiter, call_params, read_set_result, set_params
+from jetbus.peer.values import Instant, write_moment
 from jetbus.rules import Rule, rule
 
 
@@ -608,9 +609,9 @@ class Peer:
         self._session.request_now(method, params, slot, read, within_s, path)
         return slot.wait(within_s, path)
 
-    def get(self, text: str | Rule | None = None, **keywords: Any) -> dict[str, Any]:
-        """The states that match now, path to value, in order."""
-        return self._run(self._core.get(text, **keywords))  # type: ignore[no-any-return]
+    def get(self, text: str | Rule | None = None, *, as_of: Instant | None = None, **keywords: Any) -> dict[str, Any]:
+        """The states that match now, or matched at an instant, path to value, in order."""
+        return self._run(self._core.get(text, as_of=as_of, **keywords))  # type: ignore[no-any-return]
 
     def fetch(
         self,
@@ -620,11 +621,20 @@ class Peer:
         policy: Policy = "latest",
         queue_max: int = QUEUE_MAX,
         type: Any = None,  # noqa: A002
+        since: Instant | None = None,
         **keywords: Any,
     ) -> Fetch:
         """Be told of everything that matches: iterate over it, or give a callback. See ``PeerAsync.fetch``."""
         wanted = rule(text, **keywords)
-        fetching = Fetching(self._session.next_fetch_id(), wanted, value_type=type, policy=policy, queue_max=queue_max)
+        moment = None if since is None else write_moment(since)
+        fetching = Fetching(
+            self._session.next_fetch_id(),
+            wanted,
+            value_type=type,
+            policy=policy,
+            queue_max=queue_max,
+            since=moment,
+        )
         fetch = Sorted(self, fetching, callback) if wanted.sort else Fetch(self, fetching, callback)
         self._session.fetch(fetching)
         return fetch

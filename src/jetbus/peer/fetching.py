@@ -43,6 +43,8 @@ class Event(Struct, frozen=True, gc=False, rename={"kind": "event", "fetch_only"
     is_method: bool = False
     problem: JetError | None = None
     """Why the value could not be read as the type that was asked for."""
+    ts: str = ""
+    """When it happened, for events that a fetch with ``since`` replays."""
 
 
 class _Told(Struct, gc=False):
@@ -54,6 +56,7 @@ class _Told(Struct, gc=False):
     fetchOnly: bool = False  # noqa: N815 - the wire's name
     changes: list[Any] | UnsetType = UNSET
     n: int = 0
+    ts: str = ""
 
 
 class _Notification(Struct, gc=False):
@@ -75,7 +78,10 @@ class Fetching:
         policy: Policy = "latest",
         queue_max: int = QUEUE_MAX,
         callback: Callable[[Any], None] | None = None,
+        since: Any = None,
     ) -> None:
+        if since is not None:
+            policy = "every"  # of a replay nothing is left out
         self.id = fetch_id
         self.rule = rule
         self.params: dict[str, Any] = {}
@@ -96,6 +102,7 @@ class Fetching:
         self._type = value_type
         self._queue_max = queue_max
         self._callback = callback
+        self._since = since
         self._pending: dict[str, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
         self._lock = threading.Lock()
         self._trusting = False
@@ -114,6 +121,11 @@ class Fetching:
         self.params, self._trusting = words.ask(self.rule)
         if self.policy == "every":
             self.params["every"] = True
+        if self._since is not None:
+            self.params["since"], self._since = (
+                self._since,
+                None,
+            )  # once: what comes after a reconnect is the difference
         self._sorting = self.rule.sort is not None and "sort" not in self.params
         self.passing = False
         self._syncing = set()
@@ -160,26 +172,26 @@ class Fetching:
         if told.changes is not UNSET:
             self._tell_sorted(told)
         else:
-            self._tell_checked(told.event.lower(), told.path, read_value(told.value), told.fetchOnly)
+            self._tell_checked(told.event.lower(), told.path, read_value(told.value), told.fetchOnly, told.ts)
 
-    def _tell_checked(self, kind: str, path: str, value: Any, fetch_only: bool) -> None:
+    def _tell_checked(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str) -> None:
         known = self.known
         before = known.get(path, ABSENT)
         if kind == "remove" or not (self._trusting or matches(self.rule, path, value)):
             if before is not ABSENT:
                 del known[path]
-                self._pass_on("remove", path, before if value is UNSET else value, fetch_only)
+                self._pass_on("remove", path, before if value is UNSET else value, fetch_only, ts)
             return
         known[path] = value
         if self._syncing is not None:
             self._syncing.add(path)
             if before is not ABSENT and kind == "add" and _same(before, value):
                 return
-        self._pass_on("add" if before is ABSENT else "change", path, value, fetch_only)
+        self._pass_on("add" if before is ABSENT else "change", path, value, fetch_only, ts)
 
-    def _pass_on(self, kind: str, path: str, value: Any, fetch_only: bool) -> None:
+    def _pass_on(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str) -> None:
         if not self._sorting:
-            self._emit([self._event(kind, path, value, fetch_only)])
+            self._emit([self._event(kind, path, value, fetch_only, ts)])
         elif self._syncing is None:
             self._put_in_order()
 
@@ -217,15 +229,15 @@ class Fetching:
 
     # -- to the consumer
 
-    def _event(self, kind: str, path: str, value: Any, fetch_only: bool) -> Event:
+    def _event(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str = "") -> Event:
         if value is UNSET:
-            return Event(kind, path, None, fetch_only, True)
+            return Event(kind, path, None, fetch_only, True, ts=ts)
         if self._type is None:
-            return Event(kind, path, value, fetch_only)
+            return Event(kind, path, value, fetch_only, ts=ts)
         try:
-            return Event(kind, path, msgspec.convert(value, self._type), fetch_only)
+            return Event(kind, path, msgspec.convert(value, self._type), fetch_only, ts=ts)
         except msgspec.ValidationError as problem:
-            return Event(kind, path, value, fetch_only, False, InvalidValue(path, str(problem)))
+            return Event(kind, path, value, fetch_only, False, InvalidValue(path, str(problem)), ts)
 
     def _emit(self, events: list[Event]) -> None:
         if self._callback is not None:

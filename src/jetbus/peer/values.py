@@ -1,4 +1,4 @@
-"""Values that are no JSON: bytes with a mime type, and what stands for them in JSON.
+"""Values that are no JSON: bytes with a mime type, instants, and what stands for them in JSON.
 
 On every bus, binary or JSON, ``bytes`` go out as ``{"mime": ..., "base64": ...}`` or as themselves, and come in as
 ``Blob``. Only a whole value, a whole argument or a whole result is read so; what is inside of one stays a dict.
@@ -7,12 +7,24 @@ On every bus, binary or JSON, ``bytes`` go out as ``{"mime": ..., "base64": ...}
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from jetbus.wire import jsonrpc
 
 _KEYS = {"mime", "base64"}
 OCTETS = "application/octet-stream"
+
+
+Instant = datetime | str | int
+"""An instant of the past: a datetime, RFC 3339 text, ``"-2h"``, or microseconds since 1970."""
+
+
+def write_moment(instant: Instant) -> str | int:
+    """An instant as a daemon reads it."""
+    if isinstance(instant, datetime):
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).isoformat()
+    return instant
 
 
 class Blob(bytes):

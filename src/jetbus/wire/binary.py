@@ -292,6 +292,11 @@ def json_of(found: bytes) -> bytes:
     return b'{"mime":%b,"base64":"%b"}' % (jsonrpc.encode(mime), b64encode(data))
 
 
+def mime_of(found: bytes) -> str:
+    """The type of a body."""
+    return read_key(found, BODY_AT)[0] if found[0] == OTHER else MIMES[found[0]]
+
+
 def is_json(text: bytes) -> bool:
     """Whether a text may be passed on to somebody who speaks JSON."""
     try:

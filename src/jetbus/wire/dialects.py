@@ -27,9 +27,14 @@ _NODE = b'{"type":"node"}'
 class Leaf(Protocol):
     """What a dialect reads of a state or method. A method has no value."""
 
-    path_json: bytes
-    value: bytes | None
-    schema: bytes | None
+    @property
+    def path_json(self) -> bytes: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def schema(self) -> bytes | None: ...
 
     @property
     def key(self) -> bytes: ...

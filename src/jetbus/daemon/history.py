@@ -1,0 +1,238 @@
+"""The daemon's journal for the peers of its bus: methods under ``$jet/journal/``, and the past for fetch and get.
+
+Tables go out as Arrow streams, page by page: bytes to binary peers, base64 to others. Whoever may not look back is told
+so before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from jetbus import journal
+from jetbus.bus.past import Happened, Then
+from jetbus.errors import Internal, Invalid, InvalidRule, JetError, LimitReached, NotAllowed, WrongType
+from jetbus.journal import pages
+from jetbus.journal.instants import write_instant
+from jetbus.journal.tree import CLEARING_EVENTS, TREE_EVENTS
+from jetbus.paths import DAEMON_NODE
+from jetbus.rules import EVERYTHING, Rule, parse_rule, read_rule
+from jetbus.wire import binary, jsonrpc
+
+if TYPE_CHECKING:
+    from jetbus.bus.access import Auth
+    from jetbus.bus.session import Session
+    from jetbus.daemon.daemon import Daemon
+    from jetbus.daemon.journaling import Journaling
+
+Found = TypeVar("Found")
+
+NODE = f"{DAEMON_NODE}/journal"
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+class History:
+    """What was, for those who may know."""
+
+    def __init__(self, daemon: Daemon, journaling: Journaling) -> None:
+        self._daemon = daemon
+        self._journaling = journaling
+        self._journal = journal.open(journaling.directory)
+        for name, method in _METHODS.items():
+            daemon.bus.own(f"{NODE}/{name}", self._checked(name, method))
+
+    def _checked(self, name: str, method: Callable[[History, Args], bytes]) -> Any:
+        def call(session: Session, args: Any) -> Callable[[], bytes]:
+            self._check_groups(session.auth, f"{NODE}/{name}")
+            self._journaling.commit()
+            asked = Args(args)
+            return lambda: _guarded(lambda: method(self, asked))
+
+        return call
+
+    # -- who may
+
+    def _check_groups(self, auth: Auth | None, path: str) -> None:
+        groups = self._daemon.config.journal_groups
+        if not groups and self._daemon.bus.users is None:
+            return
+        if auth is None or not set(groups) & set(auth.fetch_groups):
+            raise NotAllowed(
+                path, f"{path} is open to users of journal_groups only; the daemon's configuration has them"
+            )
+
+    def check(self, auth: Auth | None, instant: Any) -> None:
+        self._check_groups(auth, NODE)
+        _guarded(lambda: journal.read_instant(instant))
+
+    # -- the past of a fetch or get
+
+    def as_of(self, instant: Any, rule: Rule) -> list[Then]:
+        return _guarded(lambda: self._tree(instant, _paths_only(rule)))
+
+    def _tree(self, instant: Any, paths: Rule | None) -> list[Then]:
+        return [self._then(row) for row in self._journal.as_of(instant, paths).to_pylist()]
+
+    @staticmethod
+    def _then(row: dict[str, Any]) -> Then:
+        value = None if row["value"] is None or row["kind"] == "method" else row["value"].encode()
+        return Then(row["path"], jsonrpc.encode(row["path"]), value, _is_fetch_only(row["detail"]), _text(row["ts"]))
+
+    def since(self, instant: Any, rule: Rule) -> tuple[list[Happened], int]:
+        return _guarded(lambda: self._since(instant, rule))
+
+    def _since(self, instant: Any, rule: Rule) -> tuple[list[Happened], int]:
+        at_us = journal.read_instant(instant)
+        paths = _paths_only(rule)
+        then = [
+            Happened("add", found.ts, found.path, found.value, found.fetch_only) for found in self._tree(at_us, paths)
+        ]
+        # The tree of an instant has everything up to and with it.
+        events, last = self._happened(paths, since=at_us + 1)
+        return [*then, *events], last
+
+    def after(self, seq: int, rule: Rule) -> tuple[list[Happened], int]:
+        return _guarded(lambda: self._happened(_paths_only(rule), seq=seq + 1))
+
+    def _happened(self, rule: Rule | None, **start: Any) -> tuple[list[Happened], int]:
+        last = max(offsets["last"] for offsets in self._journal.offsets().values())
+        events: list[tuple[int, Happened]] = []
+        for told, of_paths in ((TREE_EVENTS, rule), (CLEARING_EVENTS, None)):
+            for batch in self._journal.read(of_paths, seq_until=last + 1, events=told, **start):
+                events += map(_read_event, batch.to_pylist())
+                self._check_count(len(events))
+        events.sort(key=lambda pair: pair[0])
+        return [event for _, event in events], last
+
+    def _check_count(self, count: int) -> None:
+        allowed = self._daemon.config.replay_events_max
+        if count > allowed:
+            self._daemon.bus.limit_hits["replay_events_max"] += 1
+            raise LimitReached("replay_events_max", allowed, "too much has happened since then; begin later")
+
+    def commit(self) -> int:
+        return self._journaling.commit()
+
+    # -- methods
+
+    def offsets(self, _asked: Args) -> bytes:
+        """Where the journal begins and ends."""
+        ((bus, offsets),) = self._journal.offsets().items()
+        return binary.json_body(jsonrpc.encode({"bus": bus, "id": self._journaling.writer.identity.id, **offsets}))
+
+    def range(self, asked: Args) -> bytes:
+        """Events from a seq or an instant on."""
+        return binary.typed_body(
+            ARROW,
+            pages.events_page(
+                self._journal,
+                asked.rule(),
+                since=asked.get("since"),
+                until=asked.get("until"),
+                seq=asked.number("seq"),
+                seq_until=asked.number("seqUntil"),
+                columns=asked.names("columns"),
+                events=asked.names("events"),
+                limit=asked.limit(),
+            ),
+        )
+
+    def tree(self, asked: Args) -> bytes:
+        """The tree at an instant or after a seq."""
+        seq, offset, limit = asked.number("seq"), asked.number("offset") or 0, asked.limit()
+        page = pages.tree_page(self._journal, asked.get("instant"), asked.rule(), seq=seq, offset=offset, limit=limit)
+        return binary.typed_body(ARROW, page)
+
+    def history(self, asked: Args) -> bytes:
+        """The values of one path over time."""
+        path, since, until = asked.get("path"), asked.get("since"), asked.get("until")
+        if not isinstance(path, str):
+            raise WrongType("path")
+        seq, limit = asked.number("seq") or 0, asked.limit()
+        return binary.typed_body(ARROW, pages.history_page(self._journal, path, since, until, seq=seq, limit=limit))
+
+
+_METHODS: dict[str, Callable[[History, Args], bytes]] = {
+    "offsets": History.offsets,
+    "range": History.range,
+    "as_of": History.tree,
+    "history": History.history,
+}
+
+
+class Args:
+    """The arguments of a method, by name."""
+
+    def __init__(self, given: Any) -> None:
+        if given and not isinstance(given, dict):
+            raise Invalid("args", 'the arguments are an object, such as {"since": "-2h"}')
+        self._given: dict[str, Any] = given or {}
+
+    def get(self, name: str) -> Any:
+        return self._given.get(name)
+
+    def number(self, name: str) -> int | None:
+        found = self._given.get(name)
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
+            raise WrongType(name)
+        return found
+
+    def limit(self) -> int:
+        """How many rows are wanted, as far as that is possible."""
+        return min(self.number("limit") or pages.ROWS_MAX, pages.ROWS_MAX)
+
+    def names(self, name: str) -> list[str] | None:
+        found = self._given.get(name)
+        if found is not None and not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
+            raise WrongType(name)
+        return found
+
+    def rule(self) -> Rule | None:
+        """The rule, as text or as the parameters of a fetch."""
+        found = self._given.get("rule")
+        if found is None:
+            return None
+        if isinstance(found, str):
+            try:
+                return parse_rule(found)
+            except ValueError as problem:
+                raise InvalidRule(found, str(problem)) from None
+        if not isinstance(found, dict):
+            raise WrongType("rule")
+        return read_rule(found)
+
+
+def _guarded(read: Callable[[], Found]) -> Found:
+    """What the journal refuses is told in the words of the bus."""
+    try:
+        return read()
+    except JetError:
+        raise
+    except journal.BadInstant as problem:
+        raise Invalid("instant", str(problem)) from None
+    except journal.JournalGone as problem:
+        raise Invalid("journalGone", str(problem)) from None
+    except journal.JournalError as problem:
+        raise Internal(str(problem)) from None
+
+
+def _paths_only(rule: Rule) -> Rule | None:
+    bare = replace(rule, value=(), sort=None)
+    return None if bare == EVERYTHING else bare
+
+
+def _is_fetch_only(detail: str | None) -> bool:
+    return detail is not None and msgspec.json.decode(detail).get("fetchOnly") is True
+
+
+def _text(ts: Any) -> str:
+    return write_instant(round(ts.timestamp() * 1_000_000)) if ts is not None else ""
+
+
+def _read_event(row: dict[str, Any]) -> tuple[int, Happened]:
+    path, value = row["path"] or "", row["value"]
+    told = None if value is None or row["kind"] == "method" else value.encode()
+    return row["seq"], Happened(row["event"], _text(row["ts"]), path, told, _is_fetch_only(row["detail"]))
