@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 API_PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-PUBLIC = ["jetbus", "jetbus.daemon", "jetbus.errors", "jetbus.rules"]
+PUBLIC = ["jetbus", "jetbus.daemon", "jetbus.errors", "jetbus.journal", "jetbus.rules"]
 
 _HEADING = re.compile(r"^## `?([\w.]+)`?$")
 _BULLET = re.compile(r"^- `([\w.]+)`: \S")

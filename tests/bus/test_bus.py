@@ -630,17 +630,17 @@ def test_limits_can_change(bus: Bus) -> None:
 def test_own_states(bus: Bus) -> None:
     """The daemon's own states are told to those who ask for them, once per new value, and nobody can touch them."""
     peer = Peer(bus)
-    bus.tell_own("$jet/x", b"1")
+    bus.own.tell("$jet/x", b"1")
     assert peer.result("get", {}) == []
     assert peer.fetch(path={"startsWith": "$jet/"}) == [
         {"path": "$jet/x", "event": "add", "value": 1, "fetchOnly": True},
     ]
     for value in (b"1", b"2", b"2"):
-        bus.tell_own("$jet/x", value)
-    bus.drop_own("$jet/x")
-    bus.drop_own("$jet/x")
+        bus.own.tell("$jet/x", value)
+    bus.own.drop("$jet/x")
+    bus.own.drop("$jet/x")
     assert _told(peer) == ["f change $jet/x 2", "f remove $jet/x 2"]
-    bus.tell_own("$jet/x", b"3")
+    bus.own.tell("$jet/x", b"3")
     assert _told(peer) == ["f add $jet/x 3"]
     assert peer.data("set", {"path": "$jet/x", "value": 1}) == {"fetchOnly": "$jet/x"}
     assert peer.data("change", {"path": "$jet/x", "value": 1}) == {"foreignPath": "$jet/x"}

@@ -15,10 +15,11 @@ SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})? (-?[0-9.]+([eE][+-]?
 def test_states_of_the_daemon(daemon: Daemon) -> None:
     """A rule that starts with `$` sees the daemon's own states, which nobody can set."""
     with daemon.connect() as peer:
-        states = peer.result("get", {"path": {"startsWith": "$jet/"}})
+        shown = peer.result("get", {"path": {"startsWith": "$jet/"}})
+        assert all(element["path"].startswith("$jet/") for element in shown)
+        assert [element["path"] for element in shown if "value" not in element] == ["$jet/kick"]
+        states = [element for element in shown if "value" in element]
         assert states
-        assert all(state["path"].startswith("$jet/") for state in states)
-        assert all("value" in state for state in states)
         path = states[0]["path"]
         assert peer.error("set", {"path": path, "value": 1})["code"] == -32602
         assert peer.error("change", {"path": path, "value": 1})["code"] == -32602
@@ -30,7 +31,8 @@ def test_the_version_is_a_state(daemon: Daemon) -> None:
     """`$jet/` tells the same version as info."""
     with daemon.connect() as peer:
         version = peer.result("info", {})["version"]
-        states = {state["path"]: state["value"] for state in peer.result("get", {"path": {"startsWith": "$jet/"}})}
+        shown = peer.result("get", {"path": {"startsWith": "$jet/"}})
+        states = {state["path"]: state["value"] for state in shown if "value" in state}
         assert version in states.values()
 
 
@@ -117,3 +119,14 @@ def test_other_pages(daemon: Daemon) -> None:
     """A plain HTTP request for anything else is an error of the client, not of the daemon."""
     status, _, _ = daemon.http("/nothing")
     assert 400 <= status < 500
+
+
+def test_kick(daemon: Daemon) -> None:
+    """The method $jet/kick closes the connection of the peer with that number, and refuses a number nobody has."""
+    with daemon.connect() as victim, daemon.connect() as other:
+        victim.result("config", {"name": "victim"})
+        peers = other.result("get", {"path": {"startsWith": "$jet/peers/"}})
+        (number,) = [int(peer["path"].rsplit("/", 1)[1]) for peer in peers if peer["value"]["name"] == "victim"]
+        assert "there is no peer 0" in str(other.error("call", {"path": "$jet/kick", "args": {"peer": 0}}))
+        assert other.result("call", {"path": "$jet/kick", "args": [number]}) is True
+        victim.await_closed()

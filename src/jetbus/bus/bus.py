@@ -20,7 +20,8 @@ from jetbus.bus.audience import Outbox
 from jetbus.bus.fetches import Fetches
 from jetbus.bus.given import add_details, given, path_of, read_timeout
 from jetbus.bus.limits import Limits
-from jetbus.bus.outside import AtOnce, Nowhere, Users, Worker
+from jetbus.bus.outside import AtOnce, Users, Worker
+from jetbus.bus.own import Own
 from jetbus.bus.past import Past
 from jetbus.bus.record import Record, tell_add, tell_asked, tell_remove
 from jetbus.bus.routes import Route, Routes
@@ -44,7 +45,7 @@ from jetbus.errors import (
     UnknownService,
 )
 from jetbus.paths import is_daemons
-from jetbus.wire import binary, jsonrpc, legacy
+from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import ID_STARTS, Envelope, Message, decode_message, is_compact, read_id
@@ -54,10 +55,6 @@ log = logging.getLogger("jetbus.bus")
 _EMPTY = Raw(b"{}")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = Raw(b'"2.0"')
-
-
-OwnMethod = Callable[[Session, Any], Callable[[], bytes]]
-"""Who calls, the arguments -> the work to do aside, which gives a body; refuses by raising, now or later."""
 
 
 class Bus:
@@ -88,8 +85,6 @@ class Bus:
         """Who is told of all that happens, for the record."""
         self.past: Past | None = None
         """Who can tell what was."""
-        self.own_methods: dict[str, OwnMethod] = {}
-        """The methods of the daemon itself."""
         self.limit_hits: Counter[str] = Counter()
         self.received = 0
         """Messages taken in so far."""
@@ -98,7 +93,7 @@ class Bus:
         """Called before the daemon's own states are read, to bring them up to date."""
         self.now = 0.0
         self._connected = 0
-        self._own = Session(0, Nowhere())
+        self.own = Own(self)
         self._busy: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
             "add": self._add,
             "remove": self._remove,
@@ -117,7 +112,7 @@ class Bus:
     @property
     def element_count(self) -> int:
         """How many states and methods the peers have added."""
-        return len(self.tree.elements) - len(self._own.elements)
+        return len(self.tree.elements) - len(self.own)
 
     # -- peers come and go
 
@@ -340,7 +335,7 @@ class Bus:
         """There is a new element."""
         self.tree.add(element)
         element.owner.elements[element.path] = element
-        if self.record is not None and not self.is_own(element):
+        if self.record is not None and not self.own.has(element):
             tell_add(self.record, element)
         self.fetches.on_add(element)
 
@@ -352,7 +347,7 @@ class Bus:
         """An element is gone."""
         self.tree.remove(element)
         del element.owner.elements[element.path]
-        if self.record is not None and not self.is_own(element):
+        if self.record is not None and not self.own.has(element):
             tell_remove(self.record, element)
         self.fetches.on_remove(element)
 
@@ -382,7 +377,7 @@ class Bus:
     def publish(self, element: Element, value: bytes) -> None:
         """A state has a new value."""
         element.value = value
-        if self.record is not None and not self.is_own(element):
+        if self.record is not None and not self.own.has(element):
             self.record.change(element.path, value, element.owner.label)
         if element.audiences:
             self._tell_change(element)
@@ -414,47 +409,6 @@ class Bus:
             raise NotState(path)
         return element
 
-    # -- the daemon's own states
-
-    def tell_own(self, path: str, value: bytes) -> None:
-        """Add or change one of the daemon's own states; an equal value is not told again."""
-        element = self.tree.elements.get(path)
-        if element is None:
-            self.put_in(Element(path, jsonrpc.encode(path), value, self._own, fetch_only=True))
-        elif element.value != value:
-            self.publish(element, value)
-
-    def drop_own(self, path: str) -> None:
-        """Remove one of the daemon's own states."""
-        element = self._own.elements.get(path)
-        if element is not None:
-            self.take_out(element)
-
-    def is_own(self, element: Element) -> bool:
-        """Whether it is the daemon's own."""
-        return element.owner is self._own
-
-    def own(self, path: str, method: OwnMethod) -> None:
-        """Add a method of the daemon itself."""
-        self.own_methods[path] = method
-        self.put_in(Element(path, jsonrpc.encode(path), None, self._own, is_method=True))
-
-    def call_own(self, session: Session, request_id: bytes, path: str, args: bytes) -> None:
-        """A call of a method of the daemon itself; what it does may take a while and is done aside."""
-        work = self.own_methods[path](session, jsonrpc.loads(args) if args else {})
-
-        def done(outcome: Any) -> None:
-            if session.gone or not request_id:
-                return
-            if isinstance(outcome, JetError):
-                self.answer_error(session, request_id, outcome)
-            elif session.dialect.is_binary:
-                session.send(binary.response(request_id, outcome))
-            else:
-                session.send(jsonrpc.result(request_id, binary.json_of(outcome)))
-
-        self.worker.run(work, done)
-
     # -- routing
 
     def _route(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
@@ -467,8 +421,8 @@ class Bus:
             element = self.check_open(session, path_of(params), is_set)
         if is_set and not params.value:
             raise MissingParam("value")
-        if self.is_own(element):
-            self.call_own(session, request_id, element.path, bytes(params.args))
+        if self.own.has(element):
+            self.own.call(session, request_id, element.path, bytes(params.args))
             return
         timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
         tail = element.dialect.route("set" if is_set else "call", element, params)

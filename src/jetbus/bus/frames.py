@@ -210,8 +210,8 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
         element = bus.check_open(session, path, is_set)
     if is_set:
         _check_value(body)
-    if bus.is_own(element):
-        bus.call_own(session, asked.id, path, binary.json_of(body) if body[0] != binary.NONE else b"")
+    if bus.own.has(element):
+        bus.own.call(session, asked.id, path, binary.json_of(body) if body[0] != binary.NONE else b"")
         return
     params = _read_options(options) if options else _NO_OPTIONS
     timeout_s = read_timeout(params) if params.timeout else element.timeout_s

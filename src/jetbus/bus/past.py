@@ -180,10 +180,11 @@ def get_then(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
         if isinstance(outcome, JetError):
             bus.release(session, request_id, outcome)
             return
-        if request_id:
+        if request_id and not session.gone:
             session.send(write(passing(rule, outcome)))
         bus.release(session, b"", b"")
 
+    past.commit()
     bus.hold(session, lambda: past.as_of(instant, rule), done)
 
 
@@ -197,6 +198,8 @@ def fetch_since(
     replay, told = Replay(rule), list[tuple[str, Then]]()
 
     def read_on(outcome: Any) -> None:
+        if session.gone:
+            return
         if isinstance(outcome, JetError):
             bus.release(session, request_id, outcome)
             return
@@ -214,6 +217,7 @@ def fetch_since(
         _tell(bus, session, replay, told, begun)
         bus.release(session, b"", b"")
 
+    past.commit()
     bus.hold(session, lambda: past.since(instant, rule), read_on)
 
 
@@ -225,8 +229,10 @@ def _tell(bus: Bus, session: Session, replay: Replay, told: list[tuple[str, Then
         Then(element.path, element.path_json, element.value, element.fetch_only_for(audience.auth))
         for element in bus.fetches.present(audience)
     ]
+    tells_methods = audience.dialect.tells_methods
     for kind, then in (*told, *replay.make_good(present)):
-        session.outbox.put(audience.then(kind, then, fetch_id))
+        if tells_methods or then.value is not None:
+            session.outbox.put(audience.then(kind, then, fetch_id))
     if response and events_first:
         session.send(response)
 

@@ -120,10 +120,10 @@ class About:
         told["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in told["limits"]}
         peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
         for gone in self._peers - peers.keys():
-            self._daemon.bus.drop_own(f"{DAEMON_NODE}/{gone}")
+            self._daemon.bus.own.drop(f"{DAEMON_NODE}/{gone}")
         self._peers = set(peers)
         for name, value in (told | peers).items():
-            self._daemon.bus.tell_own(f"{DAEMON_NODE}/{name}", msgspec.json.encode(value))
+            self._daemon.bus.own.tell(f"{DAEMON_NODE}/{name}", msgspec.json.encode(value))
 
     def _limits(self) -> dict[str, int]:
         return self._daemon.limits()

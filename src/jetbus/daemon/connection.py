@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
         if session.refused:
             self._refuse(session, session.refused)
-            self.transport.close()
+            self._hang_up(session.refused)
         elif session.held:
             self.transport.pause_reading()
 
@@ -117,9 +117,13 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _refuse(self, session: Session, problem: str) -> None:
-        """Say what is wrong and close."""
+        """Say what is wrong."""
         self._bus.answer_error(session, b"", InvalidRequest({"reason": problem}))
         self.outbox.flush()
+
+    def _hang_up(self, _reason: str) -> None:
+        """Close, for a reason that has been told."""
+        self.transport.close()
 
 
 class StreamConnection(Connection):
@@ -144,10 +148,9 @@ class StreamConnection(Connection):
         if self._decoder.overlong is not None:
             self._daemon.bus.limit_hits["message_bytes_max"] += 1
             allowed = self._daemon.config.message_bytes_max
-            self._refuse(
-                session, f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
-            )
-            self.transport.close()
+            reason = f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
+            self._refuse(session, reason)
+            self._hang_up(reason)
 
 
 class BinaryConnection(StreamConnection):
@@ -219,6 +222,10 @@ class WebSocketConnection(Connection):
             log.info("peer at %s answers no pings; closed", self.address)
             self.transport.abort()
         self._heard = False
+
+    def _hang_up(self, reason: str) -> None:
+        self._protocol.fail(CloseCode.PROTOCOL_ERROR, reason)
+        self._send_protocol()
 
     def goodbye(self) -> None:
         """Close as the WebSocket protocol wants it."""

@@ -6,7 +6,7 @@ so before anything is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,10 @@ from jetbus.bus.past import Happened, Then
 from jetbus.errors import Internal, Invalid, InvalidRule, JetError, LimitReached, NotAllowed, WrongType
 from jetbus.journal import pages
 from jetbus.journal.instants import write_instant
-from jetbus.journal.tree import CLEARING_EVENTS, TREE_EVENTS
+from jetbus.journal.scan import Log
+from jetbus.journal.segment import EVENTS, SCHEMA
+from jetbus.journal.sieve import CLEARING_EVENTS
+from jetbus.journal.tree import TREE_EVENTS
 from jetbus.paths import DAEMON_NODE
 from jetbus.rules import EVERYTHING, Rule, parse_rule, read_rule
 from jetbus.wire import binary, jsonrpc
@@ -41,8 +44,9 @@ class History:
         self._daemon = daemon
         self._journaling = journaling
         self._journal = journal.open(journaling.directory)
+        self._log = Log(journaling.directory)
         for name, method in _METHODS.items():
-            daemon.bus.own(f"{NODE}/{name}", self._checked(name, method))
+            daemon.bus.own.serve(f"{NODE}/{name}", self._checked(name, method))
 
     def _checked(self, name: str, method: Callable[[History, Args], bytes]) -> Any:
         def call(session: Session, args: Any) -> Callable[[], bytes]:
@@ -85,23 +89,22 @@ class History:
         return _guarded(lambda: self._since(instant, rule))
 
     def _since(self, instant: Any, rule: Rule) -> tuple[list[Happened], int]:
-        at_us = journal.read_instant(instant)
         paths = _paths_only(rule)
-        then = [
-            Happened("add", found.ts, found.path, found.value, found.fetch_only) for found in self._tree(at_us, paths)
-        ]
-        # The tree of an instant has everything up to and with it.
-        events, last = self._happened(paths, since=at_us + 1)
-        return [*then, *events], last
+        # One seq parts the tree from what came after it. An instant would not do: more events of that very instant may
+        # be written between the one look and the other.
+        seq = self._log.seq_at(journal.read_instant(instant))
+        tree = map(self._then, self._journal.as_of(rule=paths, seq=seq).to_pylist())
+        events, last = self._happened(paths, seq + 1)
+        return [*(Happened("add", one.ts, one.path, one.value, one.fetch_only) for one in tree), *events], last
 
     def after(self, seq: int, rule: Rule) -> tuple[list[Happened], int]:
-        return _guarded(lambda: self._happened(_paths_only(rule), seq=seq + 1))
+        return _guarded(lambda: self._happened(_paths_only(rule), seq + 1))
 
-    def _happened(self, rule: Rule | None, **start: Any) -> tuple[list[Happened], int]:
+    def _happened(self, rule: Rule | None, seq: int) -> tuple[list[Happened], int]:
         last = max(offsets["last"] for offsets in self._journal.offsets().values())
         events: list[tuple[int, Happened]] = []
         for told, of_paths in ((TREE_EVENTS, rule), (CLEARING_EVENTS, None)):
-            for batch in self._journal.read(of_paths, seq_until=last + 1, events=told, **start):
+            for batch in self._journal.read(of_paths, seq=seq, seq_until=last + 1, events=told):
                 events += map(_read_event, batch.to_pylist())
                 self._check_count(len(events))
         events.sort(key=lambda pair: pair[0])
@@ -134,8 +137,8 @@ class History:
                 until=asked.get("until"),
                 seq=asked.number("seq"),
                 seq_until=asked.number("seqUntil"),
-                columns=asked.names("columns"),
-                events=asked.names("events"),
+                columns=asked.names("columns", SCHEMA.names),
+                events=asked.names("events", EVENTS),
                 limit=asked.limit(),
             ),
         )
@@ -143,6 +146,8 @@ class History:
     def tree(self, asked: Args) -> bytes:
         """The tree at an instant or after a seq."""
         seq, offset, limit = asked.number("seq"), asked.number("offset") or 0, asked.limit()
+        if seq is not None and asked.get("instant") is not None:
+            raise Invalid("args", "a tree is asked for by its instant or by its seq, not by both")
         page = pages.tree_page(self._journal, asked.get("instant"), asked.rule(), seq=seq, offset=offset, limit=limit)
         return binary.typed_body(ARROW, page)
 
@@ -176,7 +181,7 @@ class Args:
 
     def number(self, name: str) -> int | None:
         found = self._given.get(name)
-        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 63):
             raise WrongType(name)
         return found
 
@@ -184,10 +189,14 @@ class Args:
         """How many rows are wanted, as far as that is possible."""
         return min(self.number("limit") or pages.ROWS_MAX, pages.ROWS_MAX)
 
-    def names(self, name: str) -> list[str] | None:
+    def names(self, name: str, known: Collection[str]) -> list[str] | None:
         found = self._given.get(name)
-        if found is not None and not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
+        if found is None:
+            return None
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
             raise WrongType(name)
+        if unknown := [one for one in found if one not in known]:
+            raise Invalid(name, f"{name} has no {', '.join(unknown)}; there are {', '.join(known)}")
         return found
 
     def rule(self) -> Rule | None:

@@ -54,7 +54,7 @@ class Journaling:
     def start(self) -> None:
         """The daemon has started: say so, and write from now on."""
         found = self.writer.recovered
-        told: dict[str, Any] = {"version": jetbus.__version__, "restart": found.last_seq > 0}
+        told: dict[str, Any] = {"version": jetbus.__version__, "restart": found.last_seq > 0 or not found.clean}
         if not found.clean:
             told |= {"clean": False, "cut_bytes": found.cut_bytes}
         self.tick()

@@ -1,0 +1,137 @@
+"""Snapshots: the whole tree just after one event, so that an instant long ago is near to something known.
+
+A snapshot is an Arrow file in ``snapshots/``, named by its seq. It is only a short cut: it is made from the log, it
+is there whole or not at all, and without it the same tree comes from an earlier one and more replay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jetbus.journal.errors import JournalGone
+from jetbus.journal.scan import Cursor, Log
+from jetbus.journal.segment import seq_name, sync_directory
+from jetbus.journal.sieve import CLEARING_EVENTS, Range, Sieve
+from jetbus.journal.tree import COLUMNS, Replay, empty, in_order, matching, matching_paths
+from jetbus.rules import Rule
+
+EVERY_EVENTS = 500_000
+"""Events between two snapshots, at the most, once they are taken."""
+
+FOLDER = "snapshots"
+_SUFFIX = ".arrow"
+_UNFINISHED = ".tmp"
+
+
+def list_snapshots(directory: Path) -> list[int]:
+    """The seqs of all snapshots, oldest first."""
+    return sorted(int(file.stem) for file in (directory / FOLDER).glob("*" + _SUFFIX) if file.stem.isdecimal())
+
+
+def read_snapshot(directory: Path, seq: int) -> Any:
+    """The tree just after this seq, as it was taken."""
+    with pa.OSFile(str(_file(directory, seq)), "rb") as file, pa.ipc.open_file(file) as reader:
+        return reader.read_all()
+
+
+def take(directory: Path, upto_seq: int) -> None:
+    """Make the snapshot of ``upto_seq`` and those on the way that have become due. The events must be committed.
+
+    Called by the writer when a segment is sealed; may be called for any seq, by anybody, again and again.
+    """
+    log = Log(directory)
+    take_each(log, [*range(_latest(directory, upto_seq) + EVERY_EVENTS, upto_seq, EVERY_EVENTS), upto_seq])
+    drop_before(directory, log.view().first - 1)
+
+
+def take_each(log: Log, seqs: Iterable[int]) -> None:
+    """Make the snapshots of these seqs, as far as they are not there and the log tells."""
+    for seq in seqs:
+        if not _file(log.directory, seq).exists():
+            with suppress(JournalGone):  # a log that begins in the middle tells no tree before the next start
+                _write(log.directory, seq, tree_at(log, seq))
+
+
+def thin_out(directory: Path, upto_seq: int, keep: Container[int]) -> None:
+    """Drop the snapshots up to a seq that are not to be kept."""
+    for seq in list_snapshots(directory):
+        if seq <= upto_seq and seq not in keep:
+            _file(directory, seq).unlink(missing_ok=True)
+
+
+def drop_before(directory: Path, seq: int) -> None:
+    """Drop the snapshots before this seq: nothing follows them in the log any more."""
+    for old in list_snapshots(directory):
+        if old < seq:
+            _file(directory, old).unlink(missing_ok=True)
+    for unfinished in (directory / FOLDER).glob("*" + _UNFINISHED):
+        if unfinished.stem < seq_name(seq):
+            unfinished.unlink(missing_ok=True)
+
+
+def drop_after(directory: Path, seq: int) -> None:
+    """Drop the snapshots after this seq: for a writer that found its log shorter than it was, after a power loss."""
+    for young in list_snapshots(directory):
+        if young > seq:
+            _file(directory, young).unlink(missing_ok=True)
+
+
+def tree_at(log: Log, seq: int, rule: Rule | None = None, *, before: int | None = None) -> Any:
+    """The tree just after this seq, in order of creation: nearest snapshot (taken before some seq) plus replay."""
+    start, tree = _nearest(log.directory, seq if before is None else before - 1)
+    if tree is None and log.view().first == 1:
+        start, tree = 0, empty()
+    always = CLEARING_EVENTS if rule else ()
+    sieve = Sieve(rule, within=Range(seq_until=seq + 1), always=always, only_for_trees=True)
+    replay = Replay(None if tree is None else matching_paths(tree, sieve.paths))
+    # The value tests are for the tree, not for each event that led to it.
+    sieve.looks_at_values = False
+    cursor = Cursor(start + 1, strict=tree is not None)
+    replay.feed(log.read(cursor, COLUMNS, sieve))
+    tree = replay.tree()
+    if not replay.known:
+        first = log.view().first
+        raise JournalGone(
+            f"the tree after event {seq} of {log.directory} is gone: the log begins with event {first}"
+            " and there is no snapshot to start from",
+            first_seq=first,
+        )
+    return in_order(matching(tree, rule))
+
+
+def _nearest(directory: Path, seq: int) -> tuple[int, Any]:
+    """The latest snapshot that is not after a seq, and its seq; 0 and None if there is none."""
+    while latest := _latest(directory, seq):
+        try:
+            return latest, read_snapshot(directory, latest)
+        except FileNotFoundError:  # dropped in this very moment, and so are all before it
+            continue
+    return 0, None
+
+
+def _latest(directory: Path, seq: int) -> int:
+    return max((one for one in list_snapshots(directory) if one <= seq), default=0)
+
+
+def _file(directory: Path, seq: int) -> Path:
+    return directory / FOLDER / (seq_name(seq) + _SUFFIX)
+
+
+def _write(directory: Path, seq: int, tree: Any) -> None:
+    file = _file(directory, seq)
+    file.parent.mkdir(exist_ok=True)
+    fresh = file.with_suffix(_UNFINISHED)
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with fresh.open("wb") as sink:
+        with pa.ipc.new_file(sink, tree.schema, options=options) as writer:
+            writer.write_table(tree)
+        sink.flush()
+        os.fsync(sink.fileno())
+    fresh.replace(file)
+    sync_directory(file.parent)

@@ -1,0 +1,84 @@
+"""What a log consists of, in numbers: how much, of which kind, who talks most, and where something is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.compute as pc
+
+from jetbus.journal.scan import Cursor, Log, SpanPiece
+from jetbus.journal.sieve import Range, Sieve
+
+GAPS_MAX = 1000
+"""Gaps that are listed, at the most, the youngest; all are counted."""
+
+
+@dataclass
+class Stats:
+    """What a bus has recorded."""
+
+    events: int = 0
+    bytes: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    """How many there are of each kind of event."""
+    top_paths: list[tuple[str, int]] = field(default_factory=list)
+    """The paths with the most events, the busiest first."""
+    top_peers: list[tuple[str, int]] = field(default_factory=list)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    """When something was missed: seq, ts and detail of the gap events."""
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    """First and last seq of stretches that are not there although earlier ones are."""
+    segments: int = 0
+    parquet_files: int = 0
+    first: int = 1
+    last: int = 0
+    first_ts: int | None = None
+    last_ts: int | None = None
+
+
+def stats_of(log: Log, top: int) -> Stats:
+    """Count everything in a log."""
+    view = log.view()
+    spans = [piece for piece in view.pieces if isinstance(piece, SpanPiece)]
+    stats = Stats(
+        bytes=sum(piece.bytes for piece in view.pieces),
+        segments=len(view.pieces) - len(spans),
+        parquet_files=len(spans),
+        first=view.first,
+        last=view.last,
+    )
+    if view.pieces:
+        stats.first_ts, stats.last_ts = view.pieces[0].ts_min_us, view.pieces[-1].ts_max_us
+    kinds: Counter[str] = Counter()
+    paths: Counter[str] = Counter()
+    peers: Counter[str] = Counter()
+    next_seq = view.first
+    for piece in view.pieces:
+        if piece.first > next_seq:
+            stats.holes.append((next_seq, piece.first - 1))
+        next_seq = piece.last + 1
+        within, gaps = Range(piece.first, next_seq), kinds["gap"]
+        for batch in log.read(Cursor(piece.first, strict=False), ["event", "path", "peer"], Sieve(within=within)):
+            stats.events += batch.num_rows
+            for counter, column in ((kinds, "event"), (paths, "path"), (peers, "peer")):
+                counter.update(_counts(batch.column(column)))
+        if kinds["gap"] > gaps:
+            stats.gaps = [*stats.gaps, *_gaps(log, within)][-GAPS_MAX:]
+    stats.kinds = dict(kinds.most_common())
+    stats.top_paths, stats.top_peers = paths.most_common(top), peers.most_common(top)
+    return stats
+
+
+def _counts(column: Any) -> dict[str, int]:
+    counted = pc.value_counts(column)
+    pairs = zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
+    return {text: count for text, count in pairs if text is not None}
+
+
+def _gaps(log: Log, within: Range) -> Iterator[dict[str, Any]]:
+    sieve = Sieve(events=["gap"], within=within)
+    for batch in log.read(Cursor(within.seq, strict=False), ["seq", "ts", "detail"], sieve):
+        yield from batch.to_pylist()

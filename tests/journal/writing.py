@@ -1,0 +1,63 @@
+"""What the tests of the writing half share: reading a journal back without any of its own reading code.
+
+All checks use plain pyarrow on the files, as a stranger would.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+
+from jetbus.journal import Writer
+from jetbus.journal.index import read_index
+from jetbus.journal.segment import SCHEMA, list_segments
+
+Row = dict[str, Any]
+
+
+def rows_of(directory: Path, *, from_segment: int = 0) -> list[Row]:
+    """All events of a journal, or of the segments from one on, after checking files, index and seqs."""
+    rows: list[Row] = []
+    for segment in list_segments(directory):
+        if segment.first_seq < from_segment:
+            continue
+        data = segment.path.read_bytes()
+        entries = read_index(segment.index_path)
+        with pa.ipc.open_stream(data) as stream:
+            batches = list(stream)
+        assert [len(batch) for batch in batches] == [entry.count for entry in entries]
+        for batch, entry in zip(batches, entries, strict=True):
+            batch.validate(full=True)
+            assert batch.schema == SCHEMA
+            assert crc32(data[entry.position : entry.end]) == entry.crc
+            assert batch.column("seq")[0].as_py() == entry.seq_first
+            instants = batch.column("ts").cast(pa.int64()).to_pylist()
+            assert (instants[0], instants[-1]) == (entry.ts_min_us, entry.ts_max_us)
+            assert instants == sorted(instants)
+            rows += batch.to_pylist()
+        assert not entries or entries[0].seq_first == segment.first_seq
+    seqs = [row["seq"] for row in rows]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs))) if seqs else True
+    return rows
+
+
+def values_of(directory: Path, *, from_segment: int = 0) -> list[str]:
+    """The values of all changes, in order."""
+    return [row["value"] for row in rows_of(directory, from_segment=from_segment) if row["event"] == "change"]
+
+
+def write_changes(writer: Writer, first: int, end: int, path: str = "plant/speed") -> None:
+    """Append numbered changes."""
+    for number in range(first, end):
+        writer.change(path, b"%d" % number, "pump#1")
+
+
+def abandon(writer: Writer) -> None:
+    """Leave a writer as a crash would: nothing is committed or sealed, only the lock falls."""
+    writer._disk._keeper.join()
+    if writer._disk._tail is not None:
+        writer._disk._tail.abandon()
+    writer._disk._lock.release(clean=False)
