@@ -25,7 +25,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from support.wire import TcpWire, UnixWire, WebSocketWire, Wire
+from support.wire import BinaryWire, TcpWire, UnixWire, WebSocketWire, Wire
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -80,6 +80,8 @@ class Daemon:
             return UnixWire(self.listens["unix"], receive_buffer_bytes)
         if transport == "ws":
             return WebSocketWire(self.address("ws"), receive_buffer_bytes)
+        if transport == "binary":
+            return BinaryWire(self.address("binary"))
         raise ValueError(transport)
 
     def address(self, transport: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
     == a state is added                   a section: its own peers, an empty bus
     @ --tree flat                         options of the daemon
     @users {"users":{...}}                a users file for the daemon
-    A connect tcp                         tcp, unix, ws, or * for one run with each of them
+    A connect tcp                         tcp, unix, ws, or * for one run with each of them; binary
     A> {"id":1,"method":"echo"}           A sends this frame
     A>> 00000000                          A sends these bytes (hexadecimal), without framing
     A< {"id":1,"result":true}             the next frame to A has exactly these bytes
@@ -16,7 +16,7 @@
     A closed                              the daemon closes the connection of A
     # why                                 a comment
 
-In a frame `$any` stands for any JSON, `$ok` for `true` or `{}`, `$text` for any string; `$r1` (any digit) for a
+Frames of a binary peer are bytes in hexadecimal and 'quoted'; there `$i1` is a number of four bytes. In a frame `$any` stands for any JSON, `$ok` for `true` or `{}`, `$text` for any string; `$r1` (any digit) for a
 string that is remembered when it is first met and stands for the same string from then on.
 
 Frames of different peers are handled in the order of the transcript: before another peer sends, an echo proves that
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("tcp", "unix", "ws")
 STEP = re.compile(r"([A-Z]) ?(>>|>|<~|<&|<\?|<\||<|connect|closed|close)(?: (.*))?")
-PLACEHOLDER = re.compile(r"\$(any|ok|text|r\d)")
-PATTERNS = {"any": ".+", "ok": r"(?:true|\{\})", "text": r'"(?:[^"\\]|\\.)*"'}
+PLACEHOLDER = re.compile(r"\$(any|ok|text|r\d|i\d)")
+PATTERNS = {"any": ".+", "ok": r"(?:true|\{\})", "text": r'"(?:[^"\\]|\\.)*"', "i": "[0-9a-f]{8}"}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Player:
                 self._prove(*self._unproved)
                 self.wires[peer].send_raw(bytes.fromhex(text))
             case "<":
-                self._expect(self.wires[peer].receive_text(), text)
+                self._expect(self.wires[peer].receive_text(), self.wires[peer].spelt(text))
             case "<~":
                 received = self.wires[peer].receive_text()
                 assert _loads(received) == _loads(self._filled(text)), f"received {received}"
@@ -185,7 +185,7 @@ class Player:
             elif name in PATTERNS:
                 pattern += PATTERNS[name]
             else:
-                pattern += f"(?P<{name}>{PATTERNS['text']})"
+                pattern += f"(?P<{name}>{PATTERNS['i' if name[0] == 'i' else 'text']})"
                 named.add(name)
         return pattern + re.escape(text[end:])
 

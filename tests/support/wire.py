@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import itertools
 import json
+import re
 import socket
 import struct
 import sys
@@ -57,6 +58,10 @@ class Wire(abc.ABC):
     @abc.abstractmethod
     def _read(self, deadline: float) -> str:
         """Read one frame from the socket, or raise Closed or TimeoutError."""
+
+    def spelt(self, text: str) -> str:
+        """A message of a transcript as it is compared with what arrives."""
+        return text
 
     def send(self, message: Any) -> None:
         self.send_text(json.dumps(message, separators=(",", ":"), ensure_ascii=False))
@@ -192,6 +197,36 @@ class UnixWire(_SocketWire):
     def __init__(self, name: str, receive_buffer_bytes: int | None = None) -> None:
         address = "\0" + name[1:] if name.startswith("@") else name
         super().__init__(_connected(socket.AF_UNIX, address, receive_buffer_bytes))
+
+
+class BinaryWire(_SocketWire):
+    """The binary protocol: little-endian lengths, and messages as text: bytes in hexadecimal and in single quotes."""
+
+    BARRIER = "02 feffffff 0d 0400 'echo' 01 02000000 '{}'"
+    ANSWER = "03 feffffff 00 01 02000000 '{}'"
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(_connected(socket.AF_INET, address, None))
+        assert self.receive_text() == self.spelt("01 01000000 00000000 00000000")
+
+    def spelt(self, text: str) -> str:
+        """A message as it is compared: all in hexadecimal."""
+        words = re.findall(r"'[^']*'|\S+", text)
+        return "".join(word[1:-1].encode().hex() if word[0] == "'" else word for word in words)
+
+    def send_text(self, text: str) -> None:
+        data = bytes.fromhex(self.spelt(text))
+        self.send_raw(struct.pack("<I", len(data)) + data)
+
+    def barrier(self) -> None:
+        self.send_text(self.BARRIER)
+        deadline = time.monotonic() + DEADLINE_S
+        while (text := self._read(deadline)) != self.spelt(self.ANSWER):
+            self.inbox.append(text)
+
+    def _read(self, deadline: float) -> str:
+        (length,) = struct.unpack("<I", self._exactly(4, deadline))
+        return self._exactly(length, deadline).hex()
 
 
 class WebSocketWire(Wire):
