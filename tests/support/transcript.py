@@ -16,8 +16,9 @@
     A closed                              the daemon closes the connection of A
     # why                                 a comment
 
-Frames of a binary peer are bytes in hexadecimal and 'quoted'; there `$i1` is a number of four bytes. In a frame `$any` stands for any JSON, `$ok` for `true` or `{}`, `$text` for any string; `$r1` (any digit) for a
-string that is remembered when it is first met and stands for the same string from then on.
+In a frame `$any` stands for any JSON, `$ok` for `true` or `{}`, `$text` for any string; `$r1` (any digit) for a
+string that is remembered when it is first met and stands for the same string from then on. Frames of a binary peer are
+bytes in hexadecimal and in single quotes; there `$i1` is a number of four bytes that is remembered.
 
 Frames of different peers are handled in the order of the transcript: before another peer sends, an echo proves that
 what was sent so far has been handled. At the end of a section nothing may be left over at any peer.
