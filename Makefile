@@ -1,4 +1,5 @@
-# Every command sets itself up: a virtual environment in .venv, the node-jet clients in tests/interop/node_modules.
+# Every command sets itself up: a virtual environment in .venv, the node-jet clients in tests/interop/node_modules, and
+# Java 17 for Spark from the system's packages where it is missing and we may install it.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -7,7 +8,7 @@ NODE_MODULES := tests/interop/node_modules
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install node test check format demo bench benchpeers clean
+.PHONY: help install node java test check format demo bench benchpeers benchjournal clean
 
 help: ## list the everyday commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -25,6 +26,11 @@ $(NODE_MODULES)/.installed: tests/interop/package.json tests/interop/package-loc
 	cd tests/interop && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
+java:
+	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } \
+	  || { echo "Spark needs Java 17; install it (Debian: openjdk-17-jre-headless)" >&2; exit 1; }
+
 install: $(BIN)/.installed ## set up .venv with jetbus and its development tools
 
 check: install ## ruff and mypy --strict
@@ -32,7 +38,7 @@ check: install ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check $(NODE_MODULES)/.installed ## check, then all tests
+test: check java $(NODE_MODULES)/.installed ## check, then all tests
 	$(BIN)/python -m pytest
 
 format: install ## let ruff lay out the code
@@ -47,6 +53,10 @@ bench: install ## measure the daemon against node-jet, redis, nats and mosquitto
 
 benchpeers: install ## measure the Python peers against node-jet's peer and a raw socket
 	$(BIN)/python bench/peers.py
+
+benchjournal: install ## measure the journal's writer and reader
+	$(BIN)/python bench/journal.py
+	$(BIN)/python bench/journal_read.py
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) $(NODE_MODULES) bench/build bench/results .mypy_cache .ruff_cache .pytest_cache

@@ -8,13 +8,16 @@ compares messages per second of daemon CPU, medians of the rounds.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compare import CASES, Result, failures, markdown, median
+from compare import CASES, GROUPS, Result, failures, large_us, markdown, median
 
 OURS = "jetd"
+OURS_BINARY = "jetd-binary"
+FORWARDERS = ("null-each", "null-batch")
 NODE_JET_LEAST = {"set-w1": 1.2, "call-w1": 1.2, "latency-1": 1.2, "adds": 1.5, "connect": 1.5}
 NODE_JET_ELSE = 3.0
 STATE_BYTES_MAX = 1.5 * 1024
 CONN_KB_MAX = 30.0
+LARGE_MOST = 1.3
 CROWD_P99_MS_MAX = 100.0
 CROWD_RATE = 10_000
 
@@ -33,8 +36,8 @@ class Verdict:
 Bar = Callable[[list[Result]], Verdict]
 
 
-def unmeasured(results: list[Result], bar: str, *cases: str) -> Verdict:
-    whys = [why for case in cases for why in failures(results, OURS, case)]
+def unmeasured(results: list[Result], bar: str, *cases: str, daemon: str = OURS) -> Verdict:
+    whys = [why for case in cases for why in failures(results, daemon, case)]
     return Verdict(bar, whys[0], MISSED) if whys else Verdict(bar, "-", UNKNOWN)
 
 
@@ -47,7 +50,7 @@ def times(case: str, other: str, least: float) -> Bar:
         if not mine or not theirs:
             return unmeasured(results, bar, case)
         measured = f"{mine / theirs:.2f} x"
-        limit = max(median(results, null, case, "per_cpu_s") or 0.0 for null in ("null-each", "null-batch"))
+        limit = max(median(results, null, case, "per_cpu_s") or 0.0 for null in FORWARDERS)
         if 0 < limit < least * theirs:
             measured += f" (a bare forwarder: {limit / theirs:.2f} x)"
         return Verdict(bar, measured, OK if mine >= least * theirs else MISSED)
@@ -66,6 +69,31 @@ def within(case: str, base: str, share: float) -> Bar:
         return Verdict(bar, f"{mine / theirs:.2f}", OK if mine >= share * theirs else MISSED)
 
     return check
+
+
+def binary_times(case: str, least: float) -> Bar:
+    """From binary peer to binary peer at least so many times what it is from JSON to JSON."""
+    bar = f"{case}, binary: at least {least} x JSON"
+
+    def check(results: list[Result]) -> Verdict:
+        mine, theirs = (median(results, name, case, "per_cpu_s") for name in (OURS_BINARY, OURS))
+        if not mine or not theirs:
+            return unmeasured(results, bar, case, daemon=OURS_BINARY)
+        return Verdict(bar, f"{mine / theirs:.2f} x", OK if mine >= least * theirs else MISSED)
+
+    return check
+
+
+def large_cheap(results: list[Result]) -> Verdict:
+    """Each further fetcher of a large value costs little more than passing bytes on does, the cheaper way."""
+    bar = f"20 KB, binary: at most {LARGE_MOST} x the better byte forwarder for a further fetcher"
+    mine = large_us(results, OURS_BINARY)
+    forwarders = {name: cost for name in FORWARDERS if (cost := large_us(results, name))}
+    if mine is None or not forwarders:
+        return unmeasured(results, bar, "large-10", "large-50", daemon=OURS_BINARY)
+    ratio = mine / min(forwarders.values())
+    told = ", ".join(f"{name} {cost:.1f}" for name, cost in forwarders.items())
+    return Verdict(bar, f"{ratio:.2f} x ({mine:.1f} us; {told})", OK if ratio <= LARGE_MOST else MISSED)
 
 
 def at_most(case: str, key: str, most: float, unit: str) -> Bar:
@@ -101,7 +129,7 @@ def responsive(results: list[Result]) -> Verdict:
 
 
 def node_jet_bars() -> list[Bar]:
-    own_bar = ("adds-rules-0", "adds-rules-1000")  # there for the bar below that compares the two
+    own_bar = ("adds-rules-0", "adds-rules-1000", "large-10", "large-50")  # there for a bar that compares the two
     cases = [name for name, case in CASES.items() if case.kind == "rate" and name not in own_bar]
     return [times(name, "node-jet", NODE_JET_LEAST.get(name, NODE_JET_ELSE)) for name in cases]
 
@@ -113,6 +141,8 @@ BARS: list[Bar] = [
     times("same-100", "nats", 1.5),
     within("rules-1000", "rules-10", 0.8),
     within("adds-rules-1000", "adds-rules-0", 0.7),
+    *(binary_times(case, 1.0) for case in GROUPS["binary"] if not case.startswith("large")),
+    large_cheap,
     at_most("memory-states", "bytes_per_state", STATE_BYTES_MAX, "bytes per state"),
     at_most("memory-conns", "kb_per_conn", CONN_KB_MAX, "KB per idle connection"),
     responsive,

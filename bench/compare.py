@@ -7,9 +7,9 @@ Lives here: the list of cases, one measured run, the tables. The daemons run alr
     python bench/compare.py --only fanout-10 a=127.0.0.1:11122:PID broker=mqtt@127.0.0.1:1883:PID
 
 A daemon is NAME=[PROTO@]HOST:PORT[:PID]. With a PID the daemon is pinned to --daemon-core and its CPU time
-and memory are measured. PROTO is mqtt, nats or redis (fanout cases only) or null (nulljet: the cases it
-understands). The first daemon is the reference of the ratios (or --ref NAME). After a run the next one waits
-until the daemon is idle again. Linux only (/proc), standard library only.
+and memory are measured. PROTO is binary (Jet's binary protocol), mqtt, nats, redis or null (nulljet), each for
+the cases it understands. The first daemon is the reference of the ratios (or --ref NAME). After a run the next
+one waits until the daemon is idle again. Linux only (/proc), standard library only.
 """
 
 import argparse
@@ -66,11 +66,20 @@ CASES = {
     "call-w100": Case(("call", "--w", "100")),
     "big-2k": Case(("bigvalue", "--k", "10", "--size", "2000", "--w", "100")),
     "big-20k": Case(("bigvalue", "--k", "10", "--size", "20000", "--w", "20")),
+    "large-10": Case(("large", "--k", "10", "--size", "20000", "--w", "20")),
+    "large-50": Case(("large", "--k", "50", "--size", "20000", "--w", "20")),
     "connect": Case(("connect", "--c", "1000"), repeat=5),
     "memory-states": Case(("adds", "--s", "100000"), "memory"),
     "memory-conns": Case(("connect", "--c", "1000"), "memory"),
     "crowd": Case(("crowd", "--c", "1000", "--s", "100000", "--f", "1000", "--rate", "10000"), "crowd", least_s=5),
 }
+LARGE_FETCHERS = (10, 50)  # of the two cases large-N
+GROUPS = {"binary": ("fanout-1", "fanout-10", "fanout-100", "set-w1", "set-w100", "large-10", "large-50")}
+UNDERSTOOD = {  # what is run over a protocol that cannot, or need not, do everything
+    "binary": [CASES[name].args for name in GROUPS["binary"]],
+    "null": [case.args for case in CASES.values() if case.args[0] in ("fanout", "bigvalue", "large", "set", "call")],
+}
+PUBLISHED = [case.args for case in CASES.values() if case.args[0] == "fanout"]  # by the brokers
 
 
 @dataclass(frozen=True)
@@ -91,9 +100,7 @@ class Daemon:
         return cls(name, f"{host}:{port}", proto, int(pid or 0))
 
     def understands(self, case: Case) -> bool:
-        if self.proto == "null":
-            return case.args[0] in ("fanout", "bigvalue", "set", "call")
-        return not self.proto or case.args[0] == "fanout"
+        return not self.proto or case.args in UNDERSTOOD.get(self.proto, PUBLISHED)
 
     def wait_ready(self, seconds: float = 10) -> bool:
         host, _, port = self.address.rpartition(":")
@@ -287,9 +294,26 @@ def tables(results: list[Result], names: list[str], ref: str) -> str:
         table("Daemon CPU share (1.00 = daemon is the limit)", results, names, rates, "daemon_cpu"),
         table("Generator CPU share", results, names, rates, "gen_cpu"),
         table("Spread of the rounds, (max - min) / median", results, names, rates, "per_cpu_s/spread"),
+        large_table(results, names),
         failed_runs(results, names),
     ]
     return "".join(texts)
+
+
+def large_us(results: list[Result], daemon: str) -> float | None:
+    """Microseconds of daemon CPU that each further fetcher adds to a change of 20 KB."""
+    few, many = LARGE_FETCHERS
+    rates = [median(results, daemon, f"large-{fetchers}", "per_cpu_s") for fetchers in LARGE_FETCHERS]
+    if not rates[0] or not rates[1]:
+        return None
+    return (many / rates[1] - few / rates[0]) / (many - few) * 1e6
+
+
+def large_table(results: list[Result], names: list[str]) -> str:
+    cells = [large_us(results, name) for name in names]
+    few, many = LARGE_FETCHERS
+    title = f"Daemon CPU per change of 20 KB and further fetcher, between {few} and {many}, microseconds"
+    return f"\n### {title}\n\n{markdown(names, [[short(cell) for cell in cells]])}" if any(cells) else ""
 
 
 def failed_runs(results: list[Result], names: list[str]) -> str:
@@ -299,10 +323,11 @@ def failed_runs(results: list[Result], names: list[str]) -> str:
 
 
 def chosen_cases(only: str, skip: str = "") -> list[str]:
-    """The cases named, or all; a name that is none ends the program."""
+    """The cases named, by themselves or as a group, or all; a name that is none ends the program."""
+    only = ",".join(part for name in only.split(",") for part in GROUPS.get(name, (name,)))
     unknown = [name for name in f"{only},{skip}".split(",") if name and name not in CASES]
     if unknown:
-        sys.exit(f"no such case: {', '.join(unknown)}\nthere are: {', '.join(CASES)}")
+        sys.exit(f"no such case: {', '.join(unknown)}\nthere are: {', '.join([*CASES, *GROUPS])}")
     wanted = only.split(",") if only else list(CASES)
     return [name for name in CASES if name in wanted and name not in skip.split(",")]
 

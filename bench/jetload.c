@@ -1,8 +1,8 @@
 /*
  * jetload - a load generator for Jet daemons.
  *
- * Speaks Jet's "trivial" protocol (4 byte big endian length + JSON-RPC) over
- * TCP, one thread, epoll, no dependencies:
+ * Speaks Jet's "trivial" protocol (4 byte big endian length + JSON-RPC) or its
+ * binary protocol over TCP, one thread, epoll, no dependencies:
  *
  *     cc -O2 -Wall -o jetload jetload.c
  *     ./jetload HOST:PORT SCENARIO [--option value ...]
@@ -27,6 +27,8 @@
  *            notification that the client fetches. Window W.
  *   call     the same with a method and args [1,2].
  *   bigvalue fanout with an object value of about --size bytes.
+ *   large    fanout with a value of about --size bytes that nobody needs to look
+ *            into: a string in JSON, an octet-stream in binary.
  *   connect  C connections, one info (or config) request each, all kept open.
  *   crowd    S states, C connections with F startsWith rules, changes at --rate
  *            a second; meanwhile one otherwise idle connection sends info and
@@ -36,7 +38,9 @@
  * With --pid the daemon's CPU time and memory are read from /proc: per_cpu_s is
  * messages per second of daemon CPU, the figure to trust on a busy machine.
  *
- * --proto redis|nats|mqtt run only `fanout`, as plain publish/subscribe.
+ * --proto binary is Jet's binary protocol: all of it but connect, crowd, bigvalue
+ * and batches. --proto redis|nats|mqtt run only `fanout`, as plain
+ * publish/subscribe. What a protocol is made of is the table `protocols`.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -60,14 +64,29 @@
 #include <time.h>
 #include <unistd.h>
 
-enum proto { JET, REDIS, NATS, MQTT };
+struct conn;
+typedef void handler(struct conn *, const char *, size_t);
+
+struct protocol {
+	const char *name;
+	/* Cuts one protocol unit off p[0..n); gives its length, or 0 when incomplete and at least *need bytes are wanted.
+	 * *body and *blen are what the handler sees; *body NULL means nothing to hand on. */
+	size_t (*cut)(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need);
+	void (*change)(const char *path, const char *num, size_t nl); /* the owner tells that a state has a new value */
+	size_t (*subscribe)(struct conn *c); /* plain publish/subscribe only: asks, gives how many confirmations to await */
+	/* Jet only */
+	void (*add)(struct conn *c, uint64_t id, const char *path, bool method);
+	void (*fetch)(struct conn *c, uint64_t id, int number, const char *op, const char *path);
+	void (*request)(struct conn *c, uint64_t id, const char *path); /* set or call */
+	handler *on_results, *on_fetcher, *on_owner, *on_client;
+};
 
 struct conn {
 	int fd, idx;
 	uint8_t *rb, *wb;
 	size_t rl, rc, ws, wl, wc;
 	bool want_write, dead, connected;
-	void (*on)(struct conn *, const char *, size_t);
+	handler *on;
 	uint64_t last;     /* newest sequence number seen */
 	uint64_t expect;   /* newest sequence number sent towards this one */
 	uint64_t notif;    /* notifications seen */
@@ -77,7 +96,7 @@ struct conn {
 
 /* ---- options -------------------------------------------------------- */
 static const char *host = "127.0.0.1", *port = "11122", *scenario;
-static enum proto proto = JET;
+static const struct protocol *proto;
 static uint64_t opt_n = 100000000, opt_w = 1000;
 static int opt_k = 1, opt_s = 10000, opt_f = -1, opt_c = -1, opt_batch = 1;
 static int opt_change, opt_size = 2000, opt_pid, opt_equals = 1, opt_retain, opt_trace, opt_sameid;
@@ -254,9 +273,21 @@ static void flush(struct conn *c)
 	}
 }
 
+static void trace(const struct conn *c, char direction, const void *body, size_t n)
+{
+	if (!opt_trace) return;
+	fprintf(stderr, "%d %c ", c->idx, direction);
+	for (size_t i = 0; i < n && i < 300; i++) {
+		uint8_t b = ((const uint8_t *)body)[i];
+		if (b < 32 || b > 126) fprintf(stderr, "<%02x>", b);
+		else fputc(b, stderr);
+	}
+	fputc('\n', stderr);
+}
+
 static void frame(struct conn *c, const char *p, size_t n)
 {
-	if (opt_trace) fprintf(stderr, "%d > %.*s\n", c->idx, (int)n, p);
+	trace(c, '>', p, n);
 	uint32_t be = htonl((uint32_t)n);
 	put(c, &be, 4);
 	put(c, p, n);
@@ -273,10 +304,35 @@ static void framef(struct conn *c, const char *fmt, ...)
 }
 
 /* ---- input ------------------------------------------------------------ */
-/* Cuts one protocol unit off p[0..n); returns its length or 0 when incomplete.
- * *body and *blen are what the handler sees; *body NULL means nothing to hand on. */
-static size_t cut_redis(const uint8_t *p, size_t n, const char **body, size_t *blen)
+static size_t cut_frame(uint32_t len, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need)
 {
+	*need = 4 + (size_t)len;
+	if (n < *need) return 0;
+	*body = (const char *)p + 4;
+	*blen = len;
+	return *need;
+}
+
+static size_t cut_json(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need)
+{
+	(void)c;
+	return cut_frame((uint32_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3], p, n, body, blen, need);
+}
+
+static inline uint32_t u32(const uint8_t *p)
+{
+	return p[0] | p[1] << 8 | p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static size_t cut_binary(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need)
+{
+	(void)c;
+	return cut_frame(u32(p), p, n, body, blen, need);
+}
+
+static size_t cut_redis(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need)
+{
+	(void)c, (void)need;
 	size_t i = 0;
 	const uint8_t *e = memchr(p, '\n', n);
 	*body = NULL;
@@ -302,8 +358,9 @@ static size_t cut_redis(const uint8_t *p, size_t n, const char **body, size_t *b
 	return i;
 }
 
-static size_t cut_nats(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen)
+static size_t cut_nats(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need)
 {
+	(void)need;
 	const uint8_t *e = memchr(p, '\n', n);
 	*body = NULL;
 	if (!e) return 0;
@@ -323,8 +380,9 @@ static size_t cut_nats(struct conn *c, const uint8_t *p, size_t n, const char **
 	return i;
 }
 
-static size_t cut_mqtt(const uint8_t *p, size_t n, const char **body, size_t *blen)
+static size_t cut_mqtt(struct conn *c, const uint8_t *p, size_t n, const char **body, size_t *blen, size_t *need)
 {
+	(void)c, (void)need;
 	size_t len = 0, i = 1;
 	int shift = 0;
 	*body = NULL;
@@ -370,26 +428,12 @@ static void do_read(struct conn *c)
 	while (c->rl - at >= 4) {
 		const uint8_t *p = c->rb + at;
 		const char *body = NULL;
-		size_t blen = 0, used = 0;
-		if (proto == JET) {
-			uint32_t len = (uint32_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
-			if (c->rl - at - 4 < len) {
-				if (c->rc < len + 4 + at) {
-					c->rc = len + 4 + at + 65536;
-					c->rb = xrealloc(c->rb, c->rc);
-				}
-				break;
-			}
-			body = (const char *)p + 4;
-			blen = len;
-			used = 4 + (size_t)len;
-			if (opt_trace) fprintf(stderr, "%d < %.*s\n", c->idx, (int)(blen < 300 ? blen : 300), body);
-		} else {
-			if (proto == REDIS) used = cut_redis(p, c->rl - at, &body, &blen);
-			if (proto == NATS) used = cut_nats(c, p, c->rl - at, &body, &blen);
-			if (proto == MQTT) used = cut_mqtt(p, c->rl - at, &body, &blen);
-			if (!used) break;
+		size_t blen = 0, need = 0, used = proto->cut(c, p, c->rl - at, &body, &blen, &need);
+		if (!used) {
+			if (c->rc < need + at) c->rb = xrealloc(c->rb, c->rc = need + at + 65536);
+			break;
 		}
+		if (body) trace(c, '<', body, blen);
 		if (body && blen && c->on) c->on(c, body, blen);
 		at += used;
 	}
@@ -423,7 +467,7 @@ static void pump(int timeout_ms)
 
 static struct addrinfo *addr;
 
-static void open_conn(struct conn *c, int idx, void (*on)(struct conn *, const char *, size_t))
+static void open_conn(struct conn *c, int idx, handler *on)
 {
 	memset(c, 0, sizeof *c);
 	c->idx = idx;
@@ -484,6 +528,58 @@ static inline void seen(struct conn *c, uint64_t v)
 	hist_add(&lat, now_ns - sent_at[v % RING]);
 }
 
+/* ---- reporting ------------------------------------------------------------- */
+static double r_t0, r_cpu0, r_own0;
+
+static void measure_start(void)
+{
+	memset(&lat, 0, sizeof lat);
+	memset(&lat_info, 0, sizeof lat_info);
+	memset(&lat_set, 0, sizeof lat_set);
+	measuring = true;
+	r_cpu0 = cpu_s(opt_pid);
+	r_own0 = own_cpu_s();
+	r_t0 = clock_ns() / 1e9;
+}
+
+static void report(double msgs, bool ok, const char *params, const char *extra)
+{
+	double secs = clock_ns() / 1e9 - r_t0;
+	double dcpu = cpu_s(opt_pid) - r_cpu0, ocpu = own_cpu_s() - r_own0;
+	printf("{\"scenario\":\"%s\",\"params\":{%s},\"msgs_per_s\":%.0f,\"p50_us\":%.1f,\"p99_us\":%.1f,"
+	       "\"seconds\":%.3f,\"ok\":%s,\"msgs\":%.0f,\"per_cpu_s\":%.0f,\"daemon_cpu\":%.2f,\"gen_cpu\":%.2f,"
+	       "\"errors\":%llu,\"disorder\":%llu,\"first_error\":\"%s\"%s%s}\n",
+	       scenario, params, msgs / secs, hist_us(&lat, 0.5), hist_us(&lat, 0.99), secs,
+	       ok && !errors && !disorder && !closed_conns ? "true" : "false", msgs,
+	       dcpu > 0 ? msgs / dcpu : 0, dcpu / secs, ocpu / secs, (unsigned long long)errors, (unsigned long long)disorder,
+	       plain(first_error), *extra ? "," : "", extra);
+	fflush(stdout);
+}
+
+/* ---- who takes part -------------------------------------------------------- */
+static struct conn *owner, *peers;
+static int npeers;
+static char **paths;
+static int npaths;
+
+/* What a state holds: `head`, the sequence number, `tail`; `type` is the binary protocol's. */
+enum { NO_VALUE = 0, JSON_VALUE = 1, BYTES_VALUE = 3 };
+static struct {
+	const char *head, *tail;
+	size_t head_len, tail_len;
+	int type;
+} value = {"", "", 0, 0, JSON_VALUE};
+
+static int target_of(uint64_t seq) /* -1: every peer */
+{
+	if (strcmp(scenario, "rules") && strcmp(scenario, "crowd")) return -1;
+	return (int)((seq % npaths) % opt_f % npeers);
+}
+
+/* ---- Jet in JSON --------------------------------------------------------------- */
+static uint64_t answered;
+static bool is_call;
+
 static void on_fetcher(struct conn *c, const char *p, size_t n)
 {
 	const char *end = p + n, *q = p;
@@ -518,6 +614,223 @@ static void on_results(struct conn *c, const char *p, size_t n)
 	if ((!any || *p == '[') && FIND(p, end, "\"error\"")) note_error(p, n);
 }
 
+static void on_owner_request(struct conn *c, const char *p, size_t n)
+{
+	const char *end = p + n, *q = p, *e;
+	if (!c->acks) { on_results(c, p, n); return; } /* still in setup */
+	if (FIND(p, end, "\"error\"")) { note_error(p, n); return; }
+	if (!FIND(p, end, "\"method\"")) return; /* unsolicited result of a change */
+	while ((q = FIND(q, end, "\"id\""))) {
+		q = after_colon(q + 4, end);
+		e = q;
+		if (*e == '"') { e++; while (e < end && *e != '"') e += *e == '\\' ? 2 : 1; e++; }
+		else while (e < end && *e != ',' && *e != '}') e++;
+		answered++;
+		if (opt_change)
+			framef(c, "{\"method\":\"change\",\"params\":{\"path\":\"%s\",\"value\":%llu}}",
+			       paths[0], (unsigned long long)answered);
+		framef(c, "{\"id\":%.*s,\"result\":true}", (int)(e - q), q);
+		q = e;
+		if (*p != '[') break;
+	}
+}
+
+static void on_client(struct conn *c, const char *p, size_t n)
+{
+	const char *end = p + n, *q = p;
+	if (!c->acks) { on_fetcher(c, p, n); return; }
+	if (opt_change && FIND(p, end, "\"method\"")) { /* the notification of a change */
+		c->notif++;
+		if (*p != '[') return;
+	}
+	if (FIND(p, end, "\"error\"")) { note_error(p, n); c->results++; return; }
+	while ((q = FIND(q, end, "\"id\""))) {
+		q = after_colon(q + 4, end);
+		uint64_t id = number(q, end);
+		c->results++;
+		hist_add(&lat, now_ns - sent_at[id % RING]);
+		if (*p != '[') break;
+	}
+}
+
+static void json_change(const char *path, const char *num, size_t nl)
+{
+	static const char a[] = "{\"method\":\"change\",\"params\":{\"path\":\"", b[] = "\",\"value\":";
+	size_t pl = strlen(path);
+	size_t n = sizeof a - 1 + pl + sizeof b - 1 + value.head_len + nl + value.tail_len + 2;
+	uint8_t *w = room(owner, n + 4), *s = w;
+	uint32_t be = htonl((uint32_t)n);
+#define CP(x, l) (memcpy(w, x, l), w += (l))
+	CP(&be, 4);
+	CP(a, sizeof a - 1);
+	CP(path, pl);
+	CP(b, sizeof b - 1);
+	CP(value.head, value.head_len);
+	CP(num, nl);
+	CP(value.tail, value.tail_len);
+	CP("}}", 2);
+	owner->wl += w - s;
+	trace(owner, '>', s + 4, n);
+}
+
+/* writes one add into buf, which has room for it */
+static size_t json_add_text(char *buf, uint64_t id, const char *path, bool method)
+{
+	size_t l = sprintf(buf, "{\"id\":%llu,\"method\":\"add\",\"params\":{\"path\":\"%s\"", (unsigned long long)id, path);
+	if (!method) l += sprintf(buf + l, ",\"value\":%s0%s", value.head, value.tail);
+	return l + sprintf(buf + l, "}}");
+}
+
+static void json_add(struct conn *c, uint64_t id, const char *path, bool method)
+{
+	char *buf = xrealloc(NULL, 1024 + value.tail_len);
+	frame(c, buf, json_add_text(buf, id, path, method));
+	free(buf);
+}
+
+/* one frame with up to `batch` adds, from path number `first` on; gives how many */
+static int json_add_batch(struct conn *c, uint64_t first, int batch, bool method)
+{
+	char *buf = xrealloc(NULL, (size_t)batch * (1024 + value.tail_len));
+	size_t l = 0;
+	int n = 0;
+	for (; n < batch && first + n < (uint64_t)npaths; n++) {
+		buf[l++] = n ? ',' : '[';
+		l += json_add_text(buf + l, first + n + 1, paths[first + n], method);
+	}
+	buf[l++] = ']';
+	frame(c, buf, l);
+	free(buf);
+	return n;
+}
+
+static void json_fetch(struct conn *c, uint64_t id, int number, const char *op, const char *path)
+{
+	framef(c, "{\"id\":%llu,\"method\":\"fetch\",\"params\":{\"id\":\"f%d\",\"path\":{\"%s\":\"%s\"}}}",
+	       (unsigned long long)id, number, op, path);
+}
+
+static void json_request(struct conn *c, uint64_t id, const char *path)
+{
+	unsigned long long n = id;
+	if (is_call) framef(c, "{\"id\":%llu,\"method\":\"call\",\"params\":{\"path\":\"%s\",\"args\":[1,2]}}", n, path);
+	else framef(c, "{\"id\":%llu,\"method\":\"set\",\"params\":{\"path\":\"%s\",\"value\":%llu}}", n, path, n);
+}
+
+/* ---- Jet in binary, docs/binary-protocol.md --------------------------------------- */
+enum { INFO = 1, REQUEST, RESPONSE, EVENT };
+enum { ADD_STATE = 1, SET_STATE = 3, ADD_METHOD = 4, CALL_METHOD = 6, NOTIFY_STATE = 7, FETCH_STATES = 8 };
+enum { TOLD_ADD = 0x10, TOLD_CHANGE, TOLD_REMOVE, TOLD_SORTED, TOLD_SEVERAL };
+
+static inline uint8_t *put_number(uint8_t *w, uint32_t v, int bytes)
+{
+	while (bytes--) {
+		*w++ = (uint8_t)v;
+		v >>= 8;
+	}
+	return w;
+}
+
+/* A request, or with id 0 an event: function and path. `more` bytes follow, for which it leaves room and gives the place. */
+static uint8_t *binary_begin(struct conn *c, uint32_t id, int function, const char *path, size_t more)
+{
+	size_t pl = strlen(path), n = (id ? 6 : 2) + 2 + pl + more;
+	uint8_t *w = put_number(room(c, 4 + n), (uint32_t)n, 4);
+	*w++ = id ? REQUEST : EVENT;
+	if (id) w = put_number(w, id, 4);
+	*w++ = (uint8_t)function;
+	w = put_number(w, (uint32_t)pl, 2);
+	memcpy(w, path, pl);
+	c->wl += 4 + n;
+	return w + pl;
+}
+
+static void binary_put(struct conn *c, uint32_t id, int function, const char *path, const char *num, size_t nl)
+{
+	size_t n = value.head_len + nl + value.tail_len;
+	uint8_t *w = binary_begin(c, id, function, path, 5 + n);
+	*w++ = (uint8_t)value.type;
+	w = put_number(w, (uint32_t)n, 4);
+	CP(value.head, value.head_len);
+	CP(num, nl);
+	CP(value.tail, value.tail_len);
+}
+
+static void binary_change(const char *path, const char *num, size_t nl)
+{
+	binary_put(owner, 0, NOTIFY_STATE, path, num, nl);
+}
+
+static void binary_add(struct conn *c, uint64_t id, const char *path, bool method)
+{
+	if (method) binary_begin(c, (uint32_t)id, ADD_METHOD, path, 0);
+	else binary_put(c, (uint32_t)id, ADD_STATE, path, "0", 1);
+}
+
+static void binary_fetch(struct conn *c, uint64_t id, int number, const char *op, const char *path)
+{
+	(void)number, (void)op; /* the daemon chooses the id; no path of a run begins with another one, so startsWith will do */
+	binary_begin(c, (uint32_t)id, FETCH_STATES, path, 0);
+}
+
+static void binary_request(struct conn *c, uint64_t id, const char *path)
+{
+	char num[24];
+	if (is_call) binary_put(c, (uint32_t)id, CALL_METHOD, path, "[1,2]", 5);
+	else binary_put(c, (uint32_t)id, SET_STATE, path, num, snprintf(num, sizeof num, "%llu", (unsigned long long)id));
+}
+
+/* reads key and value of one told event; gives where they end, NULL when the message is too short for them */
+static const uint8_t *binary_told(struct conn *c, const uint8_t *p, const uint8_t *end)
+{
+	if (end - p < 7) return NULL;
+	const uint8_t *at = p + 2 + (p[0] | p[1] << 8);
+	if (end - at < 5 || (size_t)(end - at) - 5 < u32(at + 1)) return NULL;
+	const uint8_t *stop = at + 5 + u32(at + 1);
+	if (c->acks) c->notif++;
+	else seen(c, number((const char *)at + 5, (const char *)stop));
+	return stop;
+}
+
+static void on_binary_event(struct conn *c, const uint8_t *p, size_t n)
+{
+	const uint8_t *at = p + 6, *end = p + n;
+	if (n < 7) at = NULL;
+	else if (p[1] != TOLD_SEVERAL) at = binary_told(c, at, end);
+	else while (at && at < end) at = binary_told(c, at + 1, end);
+	if (at != end) note_error("an event of the wrong length", 28);
+}
+
+static void binary_answer(struct conn *c, const uint8_t *p)
+{
+	char num[24];
+	answered++;
+	if (opt_change) binary_change(paths[0], num, snprintf(num, sizeof num, "%llu", (unsigned long long)answered));
+	uint8_t *w = put_number(room(c, 10), 6, 4);
+	*w++ = RESPONSE;
+	memcpy(w, p + 1, 4);
+	w[4] = 0;
+	c->wl += 10;
+}
+
+/* the message's type says what is to be done with it, whoever gets it */
+static void on_binary(struct conn *c, const char *text, size_t n)
+{
+	const uint8_t *p = (const uint8_t *)text;
+	if (*p == EVENT) {
+		on_binary_event(c, p, n);
+	} else if (*p == REQUEST) {
+		binary_answer(c, p);
+	} else if (*p == RESPONSE) {
+		c->results++;
+		if (n < 6 || p[5]) note_error(text + (n > 12 ? 12 : 0), n - (n > 12 ? 12 : 0)); /* after code and length */
+		else if (c->acks) hist_add(&lat, now_ns - sent_at[u32(p + 1) % RING]);
+	} else if (*p != INFO) {
+		note_error("an unknown type of message", 26);
+	}
+}
+
+/* ---- plain publish/subscribe ----------------------------------------------------- */
 static void on_pubsub(struct conn *c, const char *p, size_t n)
 {
 	if (isdigit((unsigned char)*p)) seen(c, number(p, p + n));
@@ -525,88 +838,101 @@ static void on_pubsub(struct conn *c, const char *p, size_t n)
 	else note_error(p, n);
 }
 
-/* ---- reporting ------------------------------------------------------------- */
-static double r_t0, r_cpu0, r_own0;
-
-static void measure_start(void)
+static void redis_change(const char *path, const char *num, size_t nl)
 {
-	memset(&lat, 0, sizeof lat);
-	memset(&lat_info, 0, sizeof lat_info);
-	memset(&lat_set, 0, sizeof lat_set);
-	measuring = true;
-	r_cpu0 = cpu_s(opt_pid);
-	r_own0 = own_cpu_s();
-	r_t0 = clock_ns() / 1e9;
+	char buf[160];
+	put(owner, buf, snprintf(buf, sizeof buf, "*3\r\n$7\r\nPUBLISH\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
+				 strlen(path), path, nl, num));
 }
 
-static void report(double msgs, bool ok, const char *params, const char *extra)
+static size_t redis_subscribe(struct conn *c)
 {
-	double secs = clock_ns() / 1e9 - r_t0;
-	double dcpu = cpu_s(opt_pid) - r_cpu0, ocpu = own_cpu_s() - r_own0;
-	printf("{\"scenario\":\"%s\",\"params\":{%s},\"msgs_per_s\":%.0f,\"p50_us\":%.1f,\"p99_us\":%.1f,"
-	       "\"seconds\":%.3f,\"ok\":%s,\"msgs\":%.0f,\"per_cpu_s\":%.0f,\"daemon_cpu\":%.2f,\"gen_cpu\":%.2f,"
-	       "\"errors\":%llu,\"disorder\":%llu,\"first_error\":\"%s\"%s%s}\n",
-	       scenario, params, msgs / secs, hist_us(&lat, 0.5), hist_us(&lat, 0.99), secs,
-	       ok && !errors && !disorder && !closed_conns ? "true" : "false", msgs,
-	       dcpu > 0 ? msgs / dcpu : 0, dcpu / secs, ocpu / secs, (unsigned long long)errors, (unsigned long long)disorder,
-	       plain(first_error), *extra ? "," : "", extra);
-	fflush(stdout);
+	char b[200];
+	if (c == owner) return 0;
+	put(c, b, sprintf(b, "SUBSCRIBE %s\r\n", paths[0]));
+	return 1;
 }
 
-/* ---- the engine for fanout / states / rules / bigvalue ---------------------- */
-static struct conn *owner, *peers;
-static int npeers;
-static char **paths;
-static int npaths;
-static char *filler = "";
-static size_t filler_len;
-
-static int target_of(uint64_t seq) /* -1: every peer */
+static void nats_change(const char *path, const char *num, size_t nl)
 {
-	if (strcmp(scenario, "rules") && strcmp(scenario, "crowd")) return -1;
-	return (int)((seq % npaths) % opt_f % npeers);
+	char buf[160];
+	put(owner, buf, snprintf(buf, sizeof buf, "PUB %s %zu\r\n%s\r\n", path, nl, num));
 }
 
+static size_t nats_subscribe(struct conn *c)
+{
+	char b[200];
+	put(c, b, sprintf(b, "CONNECT {\"verbose\":false,\"pedantic\":false}\r\n"));
+	if (c != owner) put(c, b, sprintf(b, "SUB %s 1\r\n", paths[0]));
+	put(c, b, sprintf(b, "PING\r\n"));
+	return 1;
+}
+
+static void mqtt_change(const char *path, const char *num, size_t nl)
+{
+	uint8_t h[4];
+	size_t pl = strlen(path);
+	h[0] = 0x30 | (opt_retain ? 1 : 0);
+	h[1] = 2 + pl + nl; /* always below 128 here */
+	h[2] = pl >> 8;
+	h[3] = pl;
+	put(owner, h, 4);
+	put(owner, path, pl);
+	put(owner, num, nl);
+}
+
+static void mqtt_connect(struct conn *c)
+{
+	uint8_t p[64] = {0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 0};
+	int n = 12;
+	char id[64];
+	int l = sprintf(id, "%s%d", base + 1, c->idx + 1);
+	p[n++] = 0;
+	p[n++] = l;
+	memcpy(p + n, id, l);
+	n += l;
+	p[1] = n - 2;
+	put(c, p, n);
+}
+
+static size_t mqtt_subscribe(struct conn *c)
+{
+	mqtt_connect(c);
+	if (c == owner) return 1;
+	size_t pl = strlen(paths[0]);
+	uint8_t h[6] = {0x82, 2 + 2 + pl + 1, 0, 1, pl >> 8, pl};
+	put(c, h, 6);
+	put(c, paths[0], pl);
+	put(c, "\0", 1);
+	return 2;
+}
+
+/* ---- the protocols ---------------------------------------------------------------- */
+#define PUBSUB .on_results = on_pubsub, .on_fetcher = on_pubsub
+static const struct protocol protocols[] = {
+	{"json", cut_json, json_change, NULL, json_add, json_fetch, json_request, on_results, on_fetcher, on_owner_request, on_client},
+	{"binary", cut_binary, binary_change, NULL, binary_add, binary_fetch, binary_request, on_binary, on_binary, on_binary, on_binary},
+	{"redis", cut_redis, redis_change, redis_subscribe, PUBSUB},
+	{"nats", cut_nats, nats_change, nats_subscribe, PUBSUB},
+	{"mqtt", cut_mqtt, mqtt_change, mqtt_subscribe, PUBSUB},
+};
+#define N_PROTOCOLS (sizeof protocols / sizeof *protocols)
+
+static const struct protocol *protocol_named(const char *name)
+{
+	for (size_t i = 0; i < N_PROTOCOLS; i++)
+		if (!strcmp(protocols[i].name, name)) return &protocols[i];
+	die("unknown protocol %s", name);
+	return NULL;
+}
+
+/* ---- the engine: setup, changes, counting ------------------------------------------ */
 static void send_change(uint64_t seq)
 {
 	char num[24];
-	const char *path = paths[seq % npaths];
 	int nl = snprintf(num, sizeof num, "%llu", (unsigned long long)seq);
 	sent_at[seq % RING] = now_ns;
-	if (proto == JET) {
-		static const char a[] = "{\"method\":\"change\",\"params\":{\"path\":\"", b[] = "\",\"value\":";
-		size_t pl = strlen(path);
-		size_t n = sizeof a - 1 + pl + sizeof b - 1 + nl + filler_len + 2 + (filler_len ? 8 : 0);
-		uint8_t *w = room(owner, n + 4), *s = w;
-		uint32_t be = htonl((uint32_t)n);
-#define CP(x, l) (memcpy(w, x, l), w += (l))
-		CP(&be, 4);
-		CP(a, sizeof a - 1);
-		CP(path, pl);
-		CP(b, sizeof b - 1);
-		if (filler_len) { CP("{\"seq\":", 7); CP(num, nl); CP(filler, filler_len); CP("}", 1); }
-		else CP(num, nl);
-		CP("}}", 2);
-		owner->wl += w - s;
-		if (opt_trace) fprintf(stderr, "o > %.*s\n", (int)n, s + 4);
-	} else if (proto == REDIS) {
-		char buf[160];
-		put(owner, buf, snprintf(buf, sizeof buf, "*3\r\n$7\r\nPUBLISH\r\n$%zu\r\n%s\r\n$%d\r\n%s\r\n",
-					 strlen(path), path, nl, num));
-	} else if (proto == NATS) {
-		char buf[160];
-		put(owner, buf, snprintf(buf, sizeof buf, "PUB %s %d\r\n%s\r\n", path, nl, num));
-	} else {
-		uint8_t h[4];
-		size_t pl = strlen(path);
-		h[0] = 0x30 | (opt_retain ? 1 : 0);
-		h[1] = 2 + pl + nl; /* always below 128 here */
-		h[2] = pl >> 8;
-		h[3] = pl;
-		put(owner, h, 4);
-		put(owner, path, pl);
-		put(owner, num, nl);
-	}
+	proto->change(paths[seq % npaths], num, nl);
 }
 
 static uint64_t total_notif(void)
@@ -676,28 +1002,20 @@ static void wait_results(struct conn *c, uint64_t n, double secs)
 	if (errors) die("setup request refused");
 }
 
-/* adds all paths through one connection; returns seconds */
-static double add_all(struct conn *c, bool method, int batch, const char *value)
+/* adds all paths through one connection, batches of JSON or one by one; returns seconds */
+static double add_all(struct conn *c, bool method, int batch)
 {
 	double t = clock_ns() / 1e9;
 	uint64_t base_r = c->results, sent = 0, until = clock_ns() + 60000000000ull;
-	size_t cap = 65536, l;
-	char *buf = xrealloc(NULL, cap);
+	if (batch > 1 && strcmp(proto->name, "json")) die("there are no batches in this protocol");
 	while (c->results - base_r < (uint64_t)npaths) {
 		while (sent < (uint64_t)npaths && sent - (c->results - base_r) < (uint64_t)(batch > 500 ? batch : 500)) {
-			l = 0;
-			int take = batch;
-			if (batch > 1) buf[l++] = '[';
-			while (take-- && sent < (uint64_t)npaths) {
-				if (cap - l < 1024 + strlen(value)) buf = xrealloc(buf, cap = cap * 2 + strlen(value));
-				if (batch > 1 && l > 1) buf[l++] = ',';
-				l += sprintf(buf + l, "{\"id\":%llu,\"method\":\"add\",\"params\":{\"path\":\"%s\"%s%s}}",
-					     (unsigned long long)sent + 1, paths[sent], method ? "" : ",\"value\":",
-					     method ? "" : value);
-				sent++;
+			if (batch > 1) {
+				sent += json_add_batch(c, sent, batch, method);
+				continue;
 			}
-			if (batch > 1) buf[l++] = ']';
-			frame(c, buf, l);
+			proto->add(c, sent + 1, paths[sent], method);
+			sent++;
 		}
 		if (!c->want_write) flush(c);
 		pump(50);
@@ -705,7 +1023,6 @@ static double add_all(struct conn *c, bool method, int batch, const char *value)
 		if (closed_conns) die("daemon closed a connection during adds");
 		if (now_ns > until) die("timeout during adds");
 	}
-	free(buf);
 	return clock_ns() / 1e9 - t;
 }
 
@@ -720,7 +1037,7 @@ static void make_paths(int n, const char *fmt, int mod)
 	}
 }
 
-static void open_all(int n, void (*on)(struct conn *, const char *, size_t))
+static void open_all(int n, handler *on)
 {
 	npeers = n;
 	peers = xrealloc(NULL, n * sizeof *peers);
@@ -734,83 +1051,69 @@ static void open_all(int n, void (*on)(struct conn *, const char *, size_t))
 static void open_owner(void)
 {
 	owner = xrealloc(NULL, sizeof *owner);
-	open_conn(owner, -1, proto == JET ? on_results : on_pubsub);
+	open_conn(owner, -1, proto->on_results);
 	WAIT(owner->connected, 10, "connect owner");
 }
 
-static void mqtt_connect(struct conn *c)
-{
-	uint8_t p[64] = {0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 0};
-	int n = 12;
-	char id[64];
-	int l = sprintf(id, "%s%d", base + 1, c->idx + 1);
-	p[n++] = 0;
-	p[n++] = l;
-	memcpy(p + n, id, l);
-	n += l;
-	p[1] = n - 2;
-	put(c, p, n);
-}
-
-static void pubsub_setup(void)
+static void subscribe_all(void)
 {
 	for (int i = -1; i < npeers; i++) {
 		struct conn *c = i < 0 ? owner : &peers[i];
-		uint64_t need = 1;
-		char b[200];
-		if (proto == NATS) {
-			put(c, b, sprintf(b, "CONNECT {\"verbose\":false,\"pedantic\":false}\r\n"));
-			if (i >= 0) put(c, b, sprintf(b, "SUB %s 1\r\n", paths[0]));
-			put(c, b, sprintf(b, "PING\r\n"));
-		} else if (proto == REDIS) {
-			if (i < 0) continue;
-			put(c, b, sprintf(b, "SUBSCRIBE %s\r\n", paths[0]));
-		} else {
-			mqtt_connect(c);
-			if (i >= 0) {
-				size_t pl = strlen(paths[0]);
-				uint8_t h[6] = {0x82, 2 + 2 + pl + 1, 0, 1, pl >> 8, pl};
-				put(c, h, 6);
-				put(c, paths[0], pl);
-				put(c, "\0", 1);
-				need = 2;
-			}
-		}
+		size_t need = proto->subscribe(c);
 		flush(c);
 		WAIT(c->acks >= need || errors, 5, "subscribe");
 		if (errors) die("subscribe refused");
 	}
 }
 
-static void sc_fanout(bool big)
+/* a nested object of about opt_size bytes, like a device description */
+static void hold_objects(void)
+{
+	char *text = xrealloc(NULL, opt_size + 512);
+	size_t l = sprintf(text, ",\"channels\":[");
+	for (int i = 0; (int)l < opt_size - 110; i++)
+		l += sprintf(text + l, "%s{\"name\":\"channel %d\",\"unit\":\"mV\",\"gain\":%d.5,\"on\":%s,\"range\":[-10,10],\"tag\":null}",
+			     i ? "," : "", i, i, i & 1 ? "true" : "false");
+	l += sprintf(text + l, "]}");
+	value.head = "{\"seq\":";
+	value.head_len = 7;
+	value.tail = text;
+	value.tail_len = l;
+	seq_key = "\"seq\"";
+	seq_key_len = 5;
+}
+
+/* opt_size bytes behind the sequence number: every byte there is, or between quotes those that JSON does not escape */
+static void hold_bytes(void)
+{
+	bool quoted = !strcmp(proto->name, "json");
+	char *bytes = xrealloc(NULL, opt_size + 1);
+	for (int i = 0; i < opt_size; i++) bytes[i] = quoted ? 'a' + i % 26 : (char)i;
+	if (quoted) {
+		bytes[opt_size - 1] = '"';
+		value.head = "\"";
+		value.head_len = 1;
+		seq_key = "\"value\":\"";
+		seq_key_len = 9;
+	} else {
+		value.type = BYTES_VALUE;
+	}
+	value.tail = bytes;
+	value.tail_len = opt_size;
+}
+
+static void sc_fanout(void)
 {
 	char params[200], extra[200] = "";
 	double t;
-	if (big) {
-		/* nested object of about opt_size bytes, like a device description */
-		seq_key = "\"seq\"";
-		seq_key_len = 5;
-		filler = xrealloc(NULL, opt_size + 512);
-		size_t l = 0;
-		l += sprintf(filler + l, ",\"channels\":[");
-		for (int i = 0; (int)l < opt_size - 110; i++)
-			l += sprintf(filler + l, "%s{\"name\":\"channel %d\",\"unit\":\"mV\",\"gain\":%d.5,\"on\":%s,\"range\":[-10,10],\"tag\":null}",
-				     i ? "," : "", i, i, i & 1 ? "true" : "false");
-		l += sprintf(filler + l, "]");
-		filler_len = l;
-	}
 	make_paths(1, "%s/state", 0);
 	open_owner();
-	open_all(opt_k, proto == JET ? on_fetcher : on_pubsub);
-	if (proto == JET) {
-		char *v = xrealloc(NULL, filler_len + 64);
-		if (big) sprintf(v, "{\"seq\":0%s}", filler);
-		else strcpy(v, "0");
-		add_all(owner, false, 1, v);
+	open_all(opt_k, proto->on_fetcher);
+	if (proto->fetch) {
+		add_all(owner, false, 1);
 		t = clock_ns() / 1e9;
 		for (int i = 0; i < npeers; i++) {
-			framef(&peers[i], "{\"id\":1,\"method\":\"fetch\",\"params\":{\"id\":\"f%d\",\"path\":{\"%s\":\"%s\"}}}",
-			       opt_sameid ? 1 : i, opt_equals ? "equals" : "startsWith", paths[0]);
+			proto->fetch(&peers[i], 1, opt_sameid ? 1 : i, opt_equals ? "equals" : "startsWith", paths[0]);
 			flush(&peers[i]);
 		}
 		for (int i = 0; i < npeers; i++) {
@@ -819,11 +1122,23 @@ static void sc_fanout(bool big)
 		}
 		snprintf(extra, sizeof extra, "\"fetch_s\":%.4f", clock_ns() / 1e9 - t);
 	} else {
-		pubsub_setup();
+		subscribe_all();
 	}
-	snprintf(params, sizeof params, "\"k\":%d,\"w\":%llu%s", opt_k, (unsigned long long)opt_w, "");
-	if (big) sprintf(params + strlen(params), ",\"size\":%zu", filler_len + 10);
+	snprintf(params, sizeof params, "\"k\":%d,\"w\":%llu", opt_k, (unsigned long long)opt_w);
+	if (value.tail_len) sprintf(params + strlen(params), ",\"size\":%zu", value.head_len + 1 + value.tail_len);
 	run_changes(params, extra, opt_k);
+}
+
+static void sc_bigvalue(void)
+{
+	hold_objects();
+	sc_fanout();
+}
+
+static void sc_large(void)
+{
+	hold_bytes();
+	sc_fanout();
 }
 
 static void sc_states(void)
@@ -831,9 +1146,11 @@ static void sc_states(void)
 	char params[200], extra[200];
 	make_paths(opt_s, "%s/state/%06d", 0);
 	open_owner();
-	open_all(1, on_fetcher);
-	double ta = add_all(owner, false, opt_batch, "0"), tf = clock_ns() / 1e9;
-	framef(&peers[0], "{\"id\":1,\"method\":\"fetch\",\"params\":{\"id\":\"all\",\"path\":{\"startsWith\":\"%s/\"}}}", base);
+	open_all(1, proto->on_fetcher);
+	double ta = add_all(owner, false, opt_batch), tf = clock_ns() / 1e9;
+	char all[64];
+	snprintf(all, sizeof all, "%s/", base);
+	proto->fetch(&peers[0], 1, 1, "startsWith", all);
 	flush(&peers[0]);
 	WAIT((peers[0].notif >= (uint64_t)npaths && peers[0].results) || errors, 30, "initial adds");
 	if (errors) die("fetch refused");
@@ -848,12 +1165,13 @@ static void sc_states(void)
 static double fetch_rules(int c)
 {
 	if (opt_f < c) c = opt_f;
-	open_all(c, on_fetcher);
+	open_all(c, proto->on_fetcher);
 	double t = clock_ns() / 1e9;
 	for (int r = 0; r < opt_f; r++) {
 		struct conn *p = &peers[r % c];
-		framef(p, "{\"id\":%d,\"method\":\"fetch\",\"params\":{\"id\":\"r%d\",\"path\":{\"startsWith\":\"%s/r%06d/\"}}}",
-		       r + 1, r, base, r);
+		char prefix[64];
+		snprintf(prefix, sizeof prefix, "%s/r%06d/", base, r);
+		proto->fetch(p, r + 1, r, "startsWith", prefix);
 		p->expect++;
 	}
 	for (int i = 0; i < c; i++) flush(&peers[i]);
@@ -874,7 +1192,7 @@ static void sc_rules(void)
 	make_paths(opt_s, "%s/r%06d/%d", opt_f);
 	open_owner();
 	double tf = fetch_rules(opt_c > 0 ? opt_c : 10);
-	double ta = add_all(owner, false, opt_batch, "0");
+	double ta = add_all(owner, false, opt_batch);
 	wait_all_notified();
 	snprintf(params, sizeof params, "\"f\":%d,\"s\":%d,\"c\":%d,\"w\":%llu", opt_f, opt_s, npeers, (unsigned long long)opt_w);
 	snprintf(extra, sizeof extra, "\"adds_per_s\":%.0f,\"fetches_per_s\":%.0f", npaths / ta, opt_f / tf);
@@ -891,7 +1209,7 @@ static void sc_adds(void)
 	if (opt_f > 0) fetch_rules(opt_c > 0 ? opt_c : 10);
 	long rss0 = rss_kb(opt_pid);
 	measure_start();
-	add_all(owner, false, opt_batch, "0");
+	add_all(owner, false, opt_batch);
 	if (opt_f > 0) wait_all_notified();
 	long rss1 = rss_kb(opt_pid);
 	snprintf(params, sizeof params, "\"s\":%d,\"batch\":%d,\"f\":%d", opt_s, opt_batch, opt_f < 0 ? 0 : opt_f);
@@ -900,48 +1218,6 @@ static void sc_adds(void)
 }
 
 /* ---- set / call ---------------------------------------------------------------- */
-static uint64_t answered;
-static bool is_call;
-
-static void on_owner_request(struct conn *c, const char *p, size_t n)
-{
-	const char *end = p + n, *q = p, *e;
-	if (!c->acks) { on_results(c, p, n); return; } /* still in setup */
-	if (FIND(p, end, "\"error\"")) { note_error(p, n); return; }
-	if (!FIND(p, end, "\"method\"")) return; /* unsolicited result of a change */
-	while ((q = FIND(q, end, "\"id\""))) {
-		q = after_colon(q + 4, end);
-		e = q;
-		if (*e == '"') { e++; while (e < end && *e != '"') e += *e == '\\' ? 2 : 1; e++; }
-		else while (e < end && *e != ',' && *e != '}') e++;
-		answered++;
-		if (opt_change)
-			framef(c, "{\"method\":\"change\",\"params\":{\"path\":\"%s\",\"value\":%llu}}",
-			       paths[0], (unsigned long long)answered);
-		framef(c, "{\"id\":%.*s,\"result\":true}", (int)(e - q), q);
-		q = e;
-		if (*p != '[') break;
-	}
-}
-
-static void on_client(struct conn *c, const char *p, size_t n)
-{
-	const char *end = p + n, *q = p;
-	if (!c->acks) { on_fetcher(c, p, n); return; }
-	if (opt_change && FIND(p, end, "\"method\"")) { /* the notification of a change */
-		c->notif++;
-		if (*p != '[') return;
-	}
-	if (FIND(p, end, "\"error\"")) { note_error(p, n); c->results++; return; }
-	while ((q = FIND(q, end, "\"id\""))) {
-		q = after_colon(q + 4, end);
-		uint64_t id = number(q, end);
-		c->results++;
-		hist_add(&lat, now_ns - sent_at[id % RING]);
-		if (*p != '[') break;
-	}
-}
-
 static void sc_request(void)
 {
 	char params[200], extra[100];
@@ -949,12 +1225,12 @@ static void sc_request(void)
 	is_call = !strcmp(scenario, "call");
 	make_paths(1, "%s/target", 0);
 	open_owner();
-	owner->on = on_owner_request;
-	open_all(1, on_client);
+	owner->on = proto->on_owner;
+	open_all(1, proto->on_client);
 	cl = &peers[0];
-	add_all(owner, is_call, 1, "0");
+	add_all(owner, is_call, 1);
 	if (opt_change && !is_call) {
-		framef(cl, "{\"id\":1,\"method\":\"fetch\",\"params\":{\"id\":\"s\",\"path\":{\"equals\":\"%s\"}}}", paths[0]);
+		proto->fetch(cl, 1, 1, "equals", paths[0]);
 		flush(cl);
 		WAIT((cl->notif && cl->results) || errors, 10, "initial add");
 		if (errors) die("fetch refused");
@@ -972,12 +1248,7 @@ static void sc_request(void)
 		while (!stop && sent < opt_n && sent - cl->results < opt_w) {
 			sent++;
 			sent_at[sent % RING] = clock_ns();
-			if (is_call)
-				framef(cl, "{\"id\":%llu,\"method\":\"call\",\"params\":{\"path\":\"%s\",\"args\":[1,2]}}",
-				       (unsigned long long)sent, paths[0]);
-			else
-				framef(cl, "{\"id\":%llu,\"method\":\"set\",\"params\":{\"path\":\"%s\",\"value\":%llu}}",
-				       (unsigned long long)sent, paths[0], (unsigned long long)sent);
+			proto->request(cl, sent, paths[0]);
 		}
 		flush(cl);
 		flush(owner);
@@ -1036,7 +1307,7 @@ static void sc_connect(void)
 	while (done < c) {
 		while (opened < c && opened - done < flight) {
 			t_open[opened] = clock_ns();
-			open_conn(&peers[opened], opened, on_results);
+			open_conn(&peers[opened], opened, proto->on_results);
 			send_probe(&peers[opened], 1);
 			opened++;
 		}
@@ -1081,15 +1352,15 @@ static void sc_crowd(void)
 	struct conn *target = xrealloc(NULL, sizeof *target), *probe = xrealloc(NULL, sizeof *probe);
 	if (opt_f < 1) opt_f = 1000;
 	open_owner();
-	open_conn(target, -2, on_owner_request);
+	open_conn(target, -2, proto->on_owner);
 	open_conn(probe, -3, on_probe);
 	WAIT(target->connected && probe->connected, 10, "connect");
 	make_paths(1, "%s/target", 0);
 	const char *target_path = paths[0];
-	add_all(target, false, 1, "0");
+	add_all(target, false, 1);
 	choose_probe(probe);
 	make_paths(opt_s, "%s/r%06d/%d", opt_f);
-	double ta = add_all(owner, false, opt_batch, "0");
+	double ta = add_all(owner, false, opt_batch);
 	double tf = fetch_rules(opt_c > 0 ? opt_c : 1000);
 	wait_all_notified();
 	long rss = rss_kb(opt_pid);
@@ -1123,8 +1394,7 @@ static void sc_crowd(void)
 			asked++;
 			probe_due[asked % RING] = start + asked * PROBE_EVERY_NS;
 			if (asked & 1) send_probe(probe, asked);
-			else framef(probe, "{\"id\":%llu,\"method\":\"set\",\"params\":{\"path\":\"%s\",\"value\":%llu}}",
-				    (unsigned long long)asked, target_path, (unsigned long long)asked);
+			else proto->request(probe, asked, target_path);
 		}
 		if (!owner->want_write) flush(owner);
 		flush(probe);
@@ -1148,12 +1418,29 @@ static void sc_crowd(void)
 	report((double)(total_notif() - n0), total_notif() - before == sent && probe->results == asked, params, extra);
 }
 
+static const struct {
+	const char *name;
+	void (*run)(void);
+	const char *speaks;
+} scenarios[] = {
+	{"fanout", sc_fanout, "json binary pubsub"},
+	{"bigvalue", sc_bigvalue, "json"},
+	{"large", sc_large, "json binary"},
+	{"states", sc_states, "json binary"},
+	{"rules", sc_rules, "json binary"},
+	{"adds", sc_adds, "json binary"},
+	{"set", sc_request, "json binary"},
+	{"call", sc_request, "json binary"},
+	{"connect", sc_connect, "json"},
+	{"crowd", sc_crowd, "json"},
+};
+
 int main(int argc, char **argv)
 {
 	if (argc < 3) {
-		fprintf(stderr, "usage: jetload HOST:PORT fanout|states|rules|adds|set|call|bigvalue|connect|crowd [--k N] [--w N]\n"
+		fprintf(stderr, "usage: jetload HOST:PORT fanout|states|rules|adds|set|call|bigvalue|large|connect|crowd [--k N] [--w N]\n"
 				"  [--n N] [--t SECONDS] [--warm SECONDS] [--s STATES] [--f RULES] [--c CONNS] [--batch N]\n"
-				"  [--change 1] [--size BYTES] [--equals 0|1] [--sameid 0|1] [--rate N] [--pid PID]\n  [--proto jet|redis|nats|mqtt]\n");
+				"  [--change 1] [--size BYTES] [--equals 0|1] [--sameid 0|1] [--rate N] [--pid PID]\n  [--proto json|binary|redis|nats|mqtt]\n");
 		return 2;
 	}
 	char *colon = strrchr(argv[1], ':');
@@ -1163,6 +1450,7 @@ int main(int argc, char **argv)
 		port = colon + 1;
 	}
 	scenario = argv[2];
+	proto = &protocols[0];
 	for (int i = 3; i + 1 < argc; i += 2) {
 		const char *o = argv[i], *v = argv[i + 1];
 		if (!strcmp(o, "--k")) opt_k = atoi(v);
@@ -1182,8 +1470,7 @@ int main(int argc, char **argv)
 		else if (!strcmp(o, "--retain")) opt_retain = atoi(v);
 		else if (!strcmp(o, "--pid")) opt_pid = atoi(v);
 		else if (!strcmp(o, "--trace")) opt_trace = atoi(v);
-		else if (!strcmp(o, "--proto"))
-			proto = !strcmp(v, "redis") ? REDIS : !strcmp(v, "nats") ? NATS : !strcmp(v, "mqtt") ? MQTT : JET;
+		else if (!strcmp(o, "--proto")) proto = protocol_named(v);
 		else die("unknown option %s", o);
 	}
 	struct rlimit rl;
@@ -1196,15 +1483,12 @@ int main(int argc, char **argv)
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
 	if (getaddrinfo(host, port, &hints, &addr)) die("cannot resolve %s", host);
 	ep = epoll_create1(0);
-	if (!strcmp(scenario, "fanout")) sc_fanout(false);
-	else if (proto != JET) die("only fanout runs over this protocol");
-	else if (!strcmp(scenario, "bigvalue")) sc_fanout(true);
-	else if (!strcmp(scenario, "states")) sc_states();
-	else if (!strcmp(scenario, "rules")) sc_rules();
-	else if (!strcmp(scenario, "adds")) sc_adds();
-	else if (!strcmp(scenario, "set") || !strcmp(scenario, "call")) sc_request();
-	else if (!strcmp(scenario, "connect")) sc_connect();
-	else if (!strcmp(scenario, "crowd")) sc_crowd();
-	else die("unknown scenario");
+	for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+		if (strcmp(scenarios[i].name, scenario)) continue;
+		if (!strstr(scenarios[i].speaks, proto->add ? proto->name : "pubsub")) die("it does not run over this protocol");
+		scenarios[i].run();
+		return 0;
+	}
+	die("unknown scenario");
 	return 0;
 }

@@ -228,7 +228,7 @@ def main() -> int:
     core, other_core = default_cores()
     measured = clients()
     try:
-        with serving(jetd(args.jetd.absolute())) as daemon:
+        with serving(jetd(args.jetd.absolute())) as (daemon, *_):
             if daemon.pid and other_core >= 0:
                 pin(daemon.pid, other_core)
             port = daemon.address.rpartition(":")[2]

@@ -3,6 +3,7 @@
     python bench/run.py                          everything, ten to fifteen minutes
     python bench/run.py --quick                  one short round
     python bench/run.py --only fanout-100,same-100 --rounds 5 --t 2 --without mosquitto
+    python bench/run.py --only binary            what the binary protocol's bars need
 
 Compiles the C programs, starts every daemon on a free loopback port, runs the cases interleaved, prints
 Markdown tables and at the end the bars, and keeps both under bench/results/. bench/README.md says what the
@@ -42,7 +43,7 @@ FILES_MAX = 20_000  # open files: crowd has 1000 connections, the default limit 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", metavar="CASES", help="comma separated cases")
+    parser.add_argument("--only", default="", metavar="CASES", help="comma separated cases, or a group: binary")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="medians over so many rounds")
     parser.add_argument("--t", type=float, default=1.5, metavar="SECONDS", help="seconds measured per run")
     parser.add_argument("--without", default="", metavar="NAMES", help="comma separated daemons to leave out")
@@ -81,6 +82,7 @@ class Bench:
         self.keep = keep
         self.results: list[Result] = []
         self.started: list[Kind] = []
+        self.names: list[str] = []
         self.absent: list[str] = []
 
     def run(self, chosen: list[Kind], cases: list[str]) -> None:
@@ -94,7 +96,7 @@ class Bench:
     def start(self, stack: ExitStack, chosen: list[Kind]) -> Iterator[Daemon]:
         for kind in chosen:
             try:
-                daemon = stack.enter_context(serving(kind))
+                daemons = stack.enter_context(serving(kind))
             except UnavailableError as why:
                 if kind.name == OURS:
                     raise
@@ -102,7 +104,8 @@ class Bench:
                 self.absent.append(f"{kind.name}: {why}")
                 continue
             self.started.append(kind)
-            yield daemon
+            self.names += [daemon.name for daemon in daemons]
+            yield from daemons
 
     def run_fresh(self, cases: list[str]) -> None:
         """Each run has a daemon of its own: memory of both Jet daemons, the crowd of ours."""
@@ -112,8 +115,8 @@ class Bench:
                     continue
                 rounds = 1 if CASES[case].kind == "crowd" else self.rounds
                 for number in range(rounds):
-                    with serving(kind) as daemon:
-                        self.note(f"{number + 1}/{rounds}", measure(self.settings, daemon, case))
+                    with serving(kind) as daemons:
+                        self.note(f"{number + 1}/{rounds}", measure(self.settings, daemons[0], case))
 
     def note(self, label: str, result: Result) -> None:
         self.results.append(result)
@@ -125,9 +128,8 @@ class Bench:
         versions = [f"- {kind.name} {version_of(kind)}".rstrip() for kind in self.started]
         absent = [f"- left out, {text}" for text in self.absent]
         head = "\n".join(["## Benchmark", "", machine(), "", *versions, *absent, ""])
-        names = [kind.name for kind in self.started]
-        reference = "node-jet" if "node-jet" in names else OURS
-        body = tables(self.results, names, reference)
+        reference = "node-jet" if "node-jet" in self.names else OURS
+        body = tables(self.results, self.names, reference)
         return f"{head}\nRatios in brackets are times {reference}.\n{body}{bars_table(verdicts(self.results))}"
 
 

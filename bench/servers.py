@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class Kind:
     version: tuple[str, ...] = ()  # a command that prints the version
     proto: str = ""  # as in compare.py: "" is Jet
     cwd: Path = BENCH
+    binary: str = ""  # the option that opens a port for Jet's binary protocol, too
 
 
 def program(name: str) -> str:
@@ -64,9 +65,10 @@ def jetd(path: Path) -> Kind:
     def command(port: int) -> list[str]:
         if not path.exists():
             raise UnavailableError(f"there is no {path}; run `make install` or name the daemon with --jetd")
-        return [str(path), "--tcp", f"127.0.0.1:{port}", "--ws", "off", "--unix", "off"]
+        off = [word for option in ("--ws", "--unix", "--binary-unix") for word in (option, "off")]
+        return [str(path), "--tcp", f"127.0.0.1:{port}", *off]
 
-    return Kind("jetd", command, (str(path), "--version"))
+    return Kind("jetd", command, (str(path), "--version"), binary="--binary")
 
 
 def node_jet(port: int) -> list[str]:
@@ -166,10 +168,12 @@ def version_of(kind: Kind) -> str:
     return f"{NODE_JET} on Node.js {first}" if kind.name == "node-jet" else first
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def die_with_parent() -> None:
@@ -179,11 +183,13 @@ def die_with_parent() -> None:
 
 
 @contextmanager
-def serving(kind: Kind) -> Iterator[Daemon]:
-    """The running server as a Daemon to measure."""
+def serving(kind: Kind) -> Iterator[list[Daemon]]:
+    """The running server as a Daemon to measure; one with a binary port, too, is followed by that as another."""
     BUILD.mkdir(exist_ok=True)
-    port = free_port()
+    port, binary_port = free_ports(2)
     command = kind.command(port)
+    if kind.binary:
+        command += [kind.binary, f"127.0.0.1:{binary_port}"]
     log = BUILD / f"{kind.name}.log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -196,9 +202,12 @@ def serving(kind: Kind) -> Iterator[Daemon]:
             preexec_fn=die_with_parent,
         )
     try:
-        daemon = Daemon(kind.name, f"127.0.0.1:{port}", kind.proto, process.pid)
-        wait_listening(process, daemon, log)
-        yield daemon
+        daemons = [Daemon(kind.name, f"127.0.0.1:{port}", kind.proto, process.pid)]
+        if kind.binary:
+            daemons.append(Daemon(f"{kind.name}-binary", f"127.0.0.1:{binary_port}", "binary", process.pid))
+        for daemon in daemons:
+            wait_listening(process, daemon, log)
+        yield daemons
     finally:
         stop(process)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
 
@@ -157,6 +157,10 @@ class MemoryTransport(asyncio.Transport):
         self.writes.append(bytes(data))
         if self.stuck:
             self.stuck_bytes += len(data)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        for data in list_of_data:
+            self.write(data)
 
     def get_write_buffer_size(self) -> int:
         return self.stuck_bytes

@@ -483,3 +483,27 @@ def test_limits_can_change_while_running(story: Story) -> None:
     story.outbox.pause()
     story.send("echo", {"filling": "x" * 200}, id=1)
     assert story.transport.aborted
+
+
+@pytest.mark.parametrize("sizes", [[20_000, 20_000], [20_000, 30, 20_000], [10, 20_000]], ids=str)
+def test_large_values_are_written_without_being_joined(sizes: list[int]) -> None:
+    """Large values of one turn go to the socket as they are, and arrive whole and in order."""
+    story = Story(soft_bytes=1 << 20, hard_bytes=1 << 22)
+    other = Peer(story.bus)  # a second member: what is told is shared
+    story.add("x", "")
+    story.send("fetch", {"id": 1})
+    other.notify("fetch", {"id": 1})
+    story.outbox.flush()
+    story.told()
+    values = [str(number) * size for number, size in enumerate(sizes)]
+    for value in values:
+        story.send("echo", 0, id=1)  # closes the shared part before, so that there are several
+        story.change("x", value)
+    before = len(story.transport.writes)
+    story.outbox.flush()
+    assert [message["params"]["value"] for message in story.told() if "params" in message] == values
+    assert len(story.transport.writes) - before == 2 * len(values)
+    story.outbox.pause()
+    story.change("x", "late")
+    story.outbox.resume()
+    assert story.short() == ["change x late"]

@@ -42,11 +42,17 @@ class Chunk:
             self._joined = b"".join(self.pieces)
         return self._joined
 
+    def apart(self) -> tuple[bytes, ...]:
+        return (self.joined(),)
+
 
 class Part(Protocol):
     """What an outbox may hold besides bytes."""
 
     def joined(self) -> bytes: ...
+
+    def apart(self) -> tuple[bytes, ...]:
+        """The same in pieces, of which the large ones are shared with other outboxes."""
 
 
 class Outbox(Protocol):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from jetbus.bus.audience import Audience, Chunk, Part
 from jetbus.bus.past import Then
 from jetbus.bus.sorting import Window
@@ -27,28 +29,33 @@ _HEAD_BYTES = 6
 """Type, what is told, fetch id."""
 
 
-class _Addressed:
+class _Addressed(Struct, gc=False):
     """A chunk as one member gets it."""
 
-    __slots__ = ("_chunk", "_fetch_id", "_header")
-
-    def __init__(self, chunk: Chunk, fetch_id: bytes, header: Callable[[int], bytes]) -> None:
-        self._chunk = chunk
-        self._fetch_id = fetch_id
-        self._header = header
+    chunk: Chunk
+    fetch_id: bytes
+    header: Callable[[int], bytes]
 
     def joined(self) -> bytes:
-        inside = self._chunk.joined()
-        return b"".join((self._header(_HEAD_BYTES + len(inside)), _SEVERAL, self._fetch_id, inside))
+        inside = self.chunk.joined()
+        return b"".join((self.header(_HEAD_BYTES + len(inside)), _SEVERAL, self.fetch_id, inside))
+
+    def apart(self) -> tuple[bytes, ...]:
+        inside = self.chunk.joined()
+        return b"".join((self.header(_HEAD_BYTES + len(inside)), _SEVERAL, self.fetch_id)), inside
 
 
 class BinaryAudience(Audience):
     """All binary fetches that are told of the same elements, with the same rights."""
 
-    __slots__ = ("_room",)
+    __slots__ = ("_alone", "_fitted_told", "_room")
 
     _room: int
     """How many bytes the open chunk may still take; of an outbox that was lent all it wants."""
+    _alone: bytes
+    """The fetch id of the only member while its outbox is lent, else empty."""
+    _fitted_told: int
+    """What the fitted head tells."""
 
     def tell_body(self, told: int, kind: str, path: str, tail: bytes) -> None:
         """Send one event, its path and body as they stand in a frame, to all members."""
@@ -56,12 +63,17 @@ class BinaryAudience(Audience):
         if pieces is None:
             pieces = self._open(kind, path, (told, tail))
             self._room = SEVERAL_BYTES
-        if len(self.members) == 1 and not self._slow:
-            for fetch_id in self.members.values():
-                pieces.append(self._header(_HEAD_BYTES + len(tail)) + _EVENT + _TOLD[told] + fetch_id)
+            self._fitted_bytes = -1
+            self._alone = b"".join(self.members.values()) if len(self.members) == 1 and not self._slow else b""
+        size = len(tail)
+        if self._alone:
+            if size != self._fitted_bytes or told != self._fitted_told:
+                self._fitted_bytes, self._fitted_told = size, told
+                self._fitted = b"".join((self._header(_HEAD_BYTES + size), _EVENT, _TOLD[told], self._alone))
+            pieces.append(self._fitted)
         else:
             pieces.append(_TOLD[told])
-            self._room -= len(tail)
+            self._room -= size
             if self._room < 0:
                 self.open_pieces = None
         pieces.append(tail)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from jetbus.bus import services
-from jetbus.bus.binaryaudience import BinaryAudience
 from jetbus.bus.given import add_details, read_timeout
 from jetbus.bus.past import Begun, Then, asked_instant, get_then
 from jetbus.bus.record import tell_asked
@@ -33,7 +32,7 @@ from jetbus.errors import (
 )
 from jetbus.rules import Rule, read_rule
 from jetbus.wire import binary, jsonrpc
-from jetbus.wire.binary import BadFrame
+from jetbus.wire.binary import BadFrame, read_pair
 from jetbus.wire.dialects import BINARY, TRUE
 from jetbus.wire.jsonrpc import ABSENT, Message, Params
 
@@ -43,6 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetbus.bus")
 
+_NOTIFIED = bytes((binary.EVENT, binary.NOTIFY_STATE))
+"""How the busiest message begins; it takes a short cut."""
+_EVENT_REFUSED = "%s sent an event that is refused: %s"
 _CHANGED = binary.TOLD["change"]
 _SERVICES = ("info", "echo", "passwd", "addUser")
 """The services that are reached by name; all others have a function of their own."""
@@ -50,7 +52,7 @@ _JSON_DONE = {True: b"true", False: b"null"}
 """What a JSON peer is answered when the owner's answer has no value: to a set, to a call."""
 
 
-class Asked(NamedTuple):
+class Asked(Struct, gc=False):
     """A request or an event: its id (empty for an event), its function, the message and where its payload begins."""
 
     id: bytes
@@ -71,6 +73,12 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
             continue
         if session.refused:
             return
+        if message[:2] == _NOTIFIED:
+            try:
+                _notify(bus, session, message, binary.EVENT_PAYLOAD_AT)
+            except JetError as error:
+                log.debug(_EVENT_REFUSED, session.label, error)
+            continue
         kind = message[0] if message else 0
         if kind == binary.EVENT:
             _on_event(bus, session, message)
@@ -101,13 +109,9 @@ def _on_event(bus: Bus, session: Session, message: bytes) -> None:
     try:
         if len(message) < binary.EVENT_PAYLOAD_AT:
             raise BadFrame("the event ends before its function")
-        function = message[1]
-        if function == binary.NOTIFY_STATE:
-            _notify(bus, session, message, binary.EVENT_PAYLOAD_AT)
-        else:
-            _serve(bus, session, Asked(b"", function, message, binary.EVENT_PAYLOAD_AT))
+        _serve(bus, session, Asked(b"", message[1], message, binary.EVENT_PAYLOAD_AT))
     except JetError as error:
-        log.debug("%s sent an event that is refused: %s", session.label, error)
+        log.debug(_EVENT_REFUSED, session.label, error)
 
 
 def _on_request(bus: Bus, session: Session, message: bytes) -> None:
@@ -176,34 +180,39 @@ def _notify_asked(bus: Bus, session: Session, asked: Asked) -> bytes:
 
 def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     """A state has a new value; its path and body are passed on as they stand in the message."""
-    path, value_at = binary.read_key(message, at)
-    body, end = binary.read_body(message, value_at)
-    binary.check_end(message, end)
-    element = session.elements.get(path)
+    path, body_at, end = read_pair(message, at)
+    if end != len(message):
+        binary.check_end(message, end)
+    element: Any = session.elements.get(path)  # what a binary peer owns is always typed
     if element is None or element.is_method:
         element = bus.owned_state(session, path)
-    _check_value(body)
-    changed = cast(TypedElement, element)
-    changed.body = body
-    changed.text = b""
+    body = message[body_at:]
+    if not body[0]:
+        raise MissingParam("value")
+    element.body = body
+    element.text = b""
     if bus.record is not None:
-        bus.record.change(path, changed.value or b"null", session.label)
-    if not changed.audiences:
+        bus.record.change(path, element.value, session.label)
+    if not element.audiences:
         return
     tail = message[at:]
-    told = _CHANGED | binary.FETCH_ONLY if changed.fetch_only else _CHANGED
-    for audience in changed.audiences:
-        if audience.raw and changed.access is None:
-            cast(BinaryAudience, audience).tell_body(told, "change", path, tail)
+    told = _CHANGED | binary.FETCH_ONLY if element.fetch_only else _CHANGED
+    open_to_all = element.access is None
+    for audience in element.audiences:
+        if audience.raw and open_to_all:
+            audience.tell_body(told, "change", path, tail)
         else:
-            audience.on_change(changed)
+            audience.on_change(element)
 
 
 # -- set and call
 
 
 def _route(bus: Bus, session: Session, asked: Asked) -> None:
-    (path, body), options = asked.parts()
+    message = asked.message
+    path, body_at, end = read_pair(message, asked.at)
+    body = message[body_at:end]
+    options = asked.parts()[1] if end != len(message) else b""
     is_set = asked.function == binary.SET_STATE
     element = bus.tree.elements.get(path)
     if element is None or element.access is not None or element.fetch_only or element.is_method is is_set:
@@ -216,7 +225,7 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
     params = _read_options(options) if options else _NO_OPTIONS
     timeout_s = read_timeout(params) if params.timeout else element.timeout_s
     if element.dialect is BINARY:
-        routed = bytes((asked.function,)) + element.key + body
+        routed = message[asked.at - 1 : end]  # function, path and value as they came
         if params.valueAsResult == TRUE:
             routed += binary.VALUE_AS_RESULT
     else:
@@ -227,7 +236,7 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
         else:
             params.value = ABSENT
         routed = element.dialect.route("set" if is_set else "call", element, params)
-    route = Route(session, asked.id, element.owner, asked.message, is_set, False, path)
+    route = Route(session, asked.id, element.owner, message, is_set, False, path)
     if bus.record is not None and body[0] != binary.NONE:
         route.asked = binary.json_of(body)
     bus.send_routed(route, routed, timeout_s)

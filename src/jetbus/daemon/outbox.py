@@ -21,6 +21,10 @@ log = logging.getLogger("jetbus.outbox")
 
 DRAIN_BYTES = 256 * 1024
 """How much of a slow peer's queue is handed to the socket at once."""
+LARGE_BYTES = 16 * 1024
+"""Several parts are handed to the socket without being joined if the last one is that large: a copy costs more."""
+LARGE_PARTS_MAX = 256
+"""More parts than that are joined all the same: there must be many small ones among them."""
 
 
 @dataclass(slots=True)
@@ -194,39 +198,49 @@ class SocketOutbox:
 
     def flush(self) -> None:
         """Write what was gathered in this turn."""
-        data = self._take_gathered()
-        if not data:
+        parts = self._take_gathered()
+        if not parts:
             return
-        self._write(data)
+        if len(parts) == 1:
+            self._write(parts[0])
+        elif len(parts[-1]) < LARGE_BYTES or len(parts) > LARGE_PARTS_MAX:
+            self._write(b"".join(parts))
+        else:
+            self._prepare(sum(map(len, parts)))
+            self._transport.writelines(parts)
         if self._transport.get_write_buffer_size() > self._flow.hard_bytes:
             self._give_up()
 
-    def _take_gathered(self) -> bytes:
+    def _take_gathered(self) -> list[bytes]:
         if self._last is not None:
             self._last.open_pieces = None
             self._last = None
         parts, self._parts = self._parts, []
         self._gathered_bytes = 0
         if self._closed or not parts:
-            return b""
+            return []
         if self._shares:
             self._shares = False
-            parts = [part if type(part) is bytes else part.joined() for part in parts]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            parts = [parts[0].joined()] if len(parts) == 1 else _apart(parts)
+        return parts
 
     def _write(self, data: bytes) -> None:
+        self._prepare(len(data))
+        self._transport.write(data)
+
+    def _prepare(self, size: int) -> None:
+        """Bytes are about to be written."""
         flow = self._flow
         if flow.commit is not None:
             flow.commit()
         flow.sent += 1
-        flow.sent_bytes += len(data)
-        self._transport.write(data)
+        flow.sent_bytes += size
 
     def pause(self) -> None:
         """The socket takes no more for the moment; what was gathered goes first when it does again."""
         gathered = self._take_gathered()
         if gathered:
-            self._enqueue(gathered)
+            self._enqueue(b"".join(gathered))
         self._set_slow(True)
 
     def resume(self) -> None:
@@ -257,3 +271,14 @@ class SocketOutbox:
         self.slow = slow
         for audience in self.audiences:
             audience.rejoin(self)
+
+
+def _apart(parts: list[Any]) -> list[bytes]:
+    """Bytes only; what is shared stays shared."""
+    pieces: list[bytes] = []
+    for part in parts:
+        if type(part) is bytes:
+            pieces.append(part)
+        else:
+            pieces += part.apart()
+    return pieces
