@@ -12,6 +12,7 @@ from compare import CASES, GROUPS, Result, failures, large_us, markdown, median
 
 OURS = "jetd"
 OURS_BINARY = "jetd-binary"
+OURS_JOURNAL = "jetd-journal"
 FORWARDERS = ("null-each", "null-batch")
 NODE_JET_LEAST = {"set-w1": 1.2, "call-w1": 1.2, "latency-1": 1.2, "adds": 1.5, "connect": 1.5}
 NODE_JET_ELSE = 3.0
@@ -84,6 +85,19 @@ def binary_times(case: str, least: float) -> Bar:
     return check
 
 
+def journal_keeps(case: str, share: float) -> Bar:
+    """With a journal at least this share of what it is without."""
+    bar = f"{case}, with a journal: at least {share} of without"
+
+    def check(results: list[Result]) -> Verdict:
+        mine, theirs = (median(results, name, case, "per_cpu_s") for name in (OURS_JOURNAL, OURS))
+        if not mine or not theirs:
+            return unmeasured(results, bar, case, daemon=OURS_JOURNAL)
+        return Verdict(bar, f"{mine / theirs:.2f}", OK if mine >= share * theirs else MISSED)
+
+    return check
+
+
 def large_cheap(results: list[Result]) -> Verdict:
     """Each further fetcher of a large value costs little more than passing bytes on does, the cheaper way."""
     bar = f"20 KB, binary: at most {LARGE_MOST} x the better byte forwarder for a further fetcher"
@@ -143,6 +157,7 @@ BARS: list[Bar] = [
     within("adds-rules-1000", "adds-rules-0", 0.7),
     *(binary_times(case, 1.0) for case in GROUPS["binary"] if not case.startswith("large")),
     large_cheap,
+    *(journal_keeps(case, 0.75) for case in GROUPS["journal"]),
     at_most("memory-states", "bytes_per_state", STATE_BYTES_MAX, "bytes per state"),
     at_most("memory-conns", "kb_per_conn", CONN_KB_MAX, "KB per idle connection"),
     responsive,

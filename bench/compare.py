@@ -7,7 +7,7 @@ Lives here: the list of cases, one measured run, the tables. The daemons run alr
     python bench/compare.py --only fanout-10 a=127.0.0.1:11122:PID broker=mqtt@127.0.0.1:1883:PID
 
 A daemon is NAME=[PROTO@]HOST:PORT[:PID]. With a PID the daemon is pinned to --daemon-core and its CPU time
-and memory are measured. PROTO is binary (Jet's binary protocol), mqtt, nats, redis or null (nulljet), each for
+and memory are measured. PROTO is binary (Jet's binary protocol), mqtt, nats, redis, null (nulljet) or journal (ours, keeping one), each for
 the cases it understands. The first daemon is the reference of the ratios (or --ref NAME). After a run the next
 one waits until the daemon is idle again. Linux only (/proc), standard library only.
 """
@@ -74,9 +74,13 @@ CASES = {
     "crowd": Case(("crowd", "--c", "1000", "--s", "100000", "--f", "1000", "--rate", "10000"), "crowd", least_s=5),
 }
 LARGE_FETCHERS = (10, 50)  # of the two cases large-N
-GROUPS = {"binary": ("fanout-1", "fanout-10", "fanout-100", "set-w1", "set-w100", "large-10", "large-50")}
+GROUPS = {
+    "binary": ("fanout-1", "fanout-10", "fanout-100", "set-w1", "set-w100", "large-10", "large-50"),
+    "journal": ("fanout-10", "states"),
+}
 UNDERSTOOD = {  # what is run over a protocol that cannot, or need not, do everything
     "binary": [CASES[name].args for name in GROUPS["binary"]],
+    "journal": [CASES[name].args for name in GROUPS["journal"]],
     "null": [case.args for case in CASES.values() if case.args[0] in ("fanout", "bigvalue", "large", "set", "call")],
 }
 PUBLISHED = [case.args for case in CASES.values() if case.args[0] == "fanout"]  # by the brokers
@@ -164,7 +168,7 @@ def command_of(settings: Settings, daemon: Daemon, case: Case) -> list[str]:
     command += ["--t", str(max(settings.t_s, case.least_s)), "--warm", str(settings.warm_s)]
     if daemon.pid:
         command += ["--pid", str(daemon.pid)]
-    if daemon.proto not in ("", "null"):
+    if daemon.proto not in ("", "null", "journal"):
         command += ["--proto", daemon.proto]
     return command
 

@@ -71,6 +71,17 @@ def jetd(path: Path) -> Kind:
     return Kind("jetd", command, (str(path), "--version"), binary="--binary")
 
 
+def jetd_journal(path: Path) -> Kind:
+    """The same, keeping a journal; what it has written is dropped before the next time."""
+    folder = BUILD / "journal"
+
+    def command(port: int) -> list[str]:
+        shutil.rmtree(folder, ignore_errors=True)
+        return [*jetd(path).command(port), "--binary", "off", "--journal", str(folder), "--journal-keep-mb", "512"]
+
+    return Kind("jetd-journal", command, (str(path), "--version"), "journal")
+
+
 def node_jet(port: int) -> list[str]:
     install_node_jet(BUILD / "node")
     return [program("node"), "-e", NODE_JET_DAEMON, str(port)]
@@ -137,6 +148,7 @@ def kinds(jetd_path: Path) -> list[Kind]:
     """Ours first, then the one the bars are about."""
     return [
         jetd(jetd_path),
+        jetd_journal(jetd_path),
         Kind("node-jet", node_jet, ("node", "--version"), cwd=BUILD / "node"),
         Kind("redis", redis, ("redis-server", "--version"), "redis"),
         Kind("nats", nats, ("nats-server", "--version"), "nats"),

@@ -1,7 +1,7 @@
 """The daemon's journal: the bus's record, written by a thread of its own or, where nobody may hear of what is not yet
 on disk, before anything is sent.
 
-pyarrow is needed only for a daemon that keeps a journal, so the journal's own modules are imported here, late.
+pyarrow is needed only for a daemon that keeps a journal, and is loaded with its writer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import jetbus
+from jetbus import journal
 from jetbus.daemon.config import Config, ConfigError
 
 if TYPE_CHECKING:
@@ -29,16 +30,12 @@ class Journaling:
     """A writer, and when it writes."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            from jetbus import journal
-        except ModuleNotFoundError as missing:
-            raise ConfigError(f"a journal cannot be kept: {missing}") from None
         assert config.journal is not None  # noqa: S101
         self.directory = config.journal
         try:
             densities = journal.Densities(list(config.journal_rules))
             self.writer: Writer = journal.Writer(config.journal, settings_of(config), densities=densities)
-        except (journal.JournalError, ValueError) as problem:
+        except (journal.JournalError, ModuleNotFoundError, ValueError) as problem:
             raise ConfigError(f"cannot keep a journal: {problem}") from None
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jetd-journal")
@@ -126,9 +123,7 @@ class Journaling:
 
 def settings_of(config: Config) -> Settings:
     """The writer's settings."""
-    from jetbus.journal import Settings
-
-    return Settings(
+    return journal.Settings(
         fsync=config.journal_fsync,  # type: ignore[arg-type]  # checked when it was read
         flush_ms=config.journal_flush_ms,
         segment_bytes=config.journal_segment_mb << 20,

@@ -1,28 +1,27 @@
 """The bus remembers: a durable, replayable, gap-free log of every event, as Arrow IPC segments in a directory.
 
 The writing half appends events and commits them in groups; one writer per directory. The reading half needs no lock
-and reads while somebody writes. Needs pyarrow: ``pip install 'jetbus[history]'``.
+and reads while somebody writes. Needs pyarrow: ``pip install 'jetbus[history]'``; what does not need it (instants,
+errors) can be imported without.
 """
 
 from __future__ import annotations
 
-try:
-    import pyarrow as _pyarrow  # noqa: F401 - here, to say what is missing before anything else does
-except ModuleNotFoundError as _missing:
-    raise ModuleNotFoundError(
-        "the journal needs pyarrow; install it with: pip install 'jetbus[history]'", name="pyarrow"
-    ) from _missing
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from jetbus.journal.compaction import Compacted, Pruned, compact, prune
-from jetbus.journal.density import Densities
 from jetbus.journal.errors import BadInstant, JournalError, JournalGone, JournalInUse, NotAJournal
 from jetbus.journal.instants import read_duration, read_instant
-from jetbus.journal.reader import Journal, Offsets, open  # noqa: A004 - journal.open(...) is how it reads
-from jetbus.journal.recovery import Recovered
-from jetbus.journal.settings import Settings
-from jetbus.journal.stats import Stats
-from jetbus.journal.verify import Problem, verify
-from jetbus.journal.writer import Writer
+
+if TYPE_CHECKING:
+    from jetbus.journal.compaction import Compacted, Pruned, compact, prune
+    from jetbus.journal.density import Densities
+    from jetbus.journal.reader import Journal, Offsets, open  # noqa: A004 - journal.open(...) is how it reads
+    from jetbus.journal.recovery import Recovered
+    from jetbus.journal.settings import Settings
+    from jetbus.journal.stats import Stats
+    from jetbus.journal.verification import Problem, verify
+    from jetbus.journal.writer import Writer
 
 __all__ = [
     "BadInstant",
@@ -47,3 +46,29 @@ __all__ = [
     "read_instant",
     "verify",
 ]
+
+_MODULES = {
+    "compaction": ("Compacted", "Pruned", "compact", "prune"),
+    "density": ("Densities",),
+    "reader": ("Journal", "Offsets", "open"),
+    "recovery": ("Recovered",),
+    "settings": ("Settings",),
+    "stats": ("Stats",),
+    "verification": ("Problem", "verify"),
+    "writer": ("Writer",),
+}
+"""Where the names live that are loaded when they are first asked for."""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'jetbus.journal' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"jetbus.journal.{_MODULE_OF[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != "pyarrow":
+            raise
+        raise ModuleNotFoundError(
+            "the journal needs pyarrow; install it with: pip install 'jetbus[history]'", name="pyarrow"
+        ) from missing

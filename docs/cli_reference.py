@@ -1,0 +1,105 @@
+"""Prints the reference of `jet` as Markdown, made from the commands themselves; with `--write` puts it into cli.md.
+
+python docs/cli_reference.py --write
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from jetbus.cli.aliases import ALIASES
+from jetbus.cli.failures import Code
+from jetbus.cli.frame import SHARED, Command
+from jetbus.cli.main import COMMANDS, jet
+
+PAGE = Path(__file__).with_name("cli.md")
+START, END = "<!-- reference: made by docs/cli_reference.py -->\n", "<!-- end of reference -->\n"
+
+
+def commands() -> Iterator[tuple[str, Command]]:
+    """All commands with their full names, families taken apart."""
+    with click.Context(jet) as context:
+        for name in COMMANDS:
+            found = jet.get_command(context, name)
+            members = found.commands if isinstance(found, click.Group) else {"": found}
+            for member, command in members.items():
+                if isinstance(command, Command):
+                    yield f"jet {name} {member}".strip(), command
+
+
+def reference() -> str:
+    """The tables of commands, exit codes and older names, then one section a command."""
+    parts = [
+        _overview(),
+        _shared(),
+        _exit_codes(),
+        _aliases(),
+        *(_section(name, command) for name, command in commands()),
+    ]
+    return "\n".join(parts)
+
+
+def _overview() -> str:
+    lines = ["| command | |", "| --- | --- |"]
+    for name, command in commands():
+        about = " ".join((command.help or "").split("\n\n")[0].split())
+        lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {about.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shared() -> str:
+    lines = ["| options of all commands | |", "| --- | --- |"]
+    with click.Context(jet) as context:
+        lines += [row for option in SHARED if (row := _option(option, context))]
+    return "\n".join(lines) + "\n"
+
+
+def _exit_codes() -> str:
+    rows = [f"| {code.value} | {code.meaning} |" for code in Code]
+    return "\n".join(["| exit code | |", "| --- | --- |", *rows]) + "\n"
+
+
+def _aliases() -> str:
+    rows = [f"| `{alias}` | `jet {name}` |" for alias, name in ALIASES.items()]
+    return "\n".join(["| name of jetpeer's tool | is |", "| --- | --- |", *rows]) + "\n"
+
+
+def _section(name: str, command: Command) -> str:
+    context = click.Context(command, info_name=name)
+    lines = [f"### {name}", "", f"`{' '.join([name, *command.collect_usage_pieces(context)])}`", ""]
+    lines += [" ".join(paragraph.split()) + "\n" for paragraph in (command.help or "").split("\n\n")]
+    own = [parameter for parameter in command.params if parameter.name not in {option.name for option in SHARED}]
+    options = [row for parameter in own if (row := _option(parameter, context))]
+    if options:
+        lines += ["| option | |", "| --- | --- |", *options, ""]
+    lines.append("```sh")
+    for example in command.examples:
+        lines += [f"# {example.purpose}", example.line]
+    return "\n".join([*lines, "```", ""])
+
+
+def _option(parameter: click.Parameter, context: click.Context) -> str | None:
+    """The row of an option; arguments are explained by the text."""
+    record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+    if record is None:
+        return None
+    names, text = (" ".join(part.replace("|", "\\|").split()) for part in record)
+    return f"| `{names}` | {text} |"
+
+
+def with_reference(page: str) -> str:
+    """The page with its reference brought up to date."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return before + START + reference() + END + after
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(with_reference(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        sys.stdout.write(reference())

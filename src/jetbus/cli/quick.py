@@ -1,0 +1,331 @@
+"""``QuickPeer``: a peer for a command that asks once and ends. No event loop, no thread, few imports.
+
+It is the session of all peers over a plain socket: a message is sent, then read until the answer is there. Commands
+that stay on the bus use ``PeerAsync``.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from jetbus.cli.failures import Failure
+from jetbus.errors import JetError, NotConnected, TimedOut
+from jetbus.peer.address import Address, read_url
+from jetbus.peer.daemons import words_of
+from jetbus.peer.fetching import Event, Fetching, arranged, matches
+from jetbus.peer.session import GRACE_S, Session, SetResult, call_params, read_set_result, set_params
+from jetbus.rules import Rule
+from jetbus.wire import jsonrpc
+from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder
+
+if TYPE_CHECKING:
+    import ssl
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+"""How long the daemon itself may take, for instance for a long list or after a wrong password."""
+MESSAGE_BYTES_MAX = 256 << 20
+RECEIVE_BYTES = 1 << 18
+
+
+class Line(Protocol):
+    """A connection: messages out, messages in."""
+
+    def send(self, messages: list[bytes]) -> None: ...
+
+    def receive(self, within_s: float) -> list[bytes]: ...
+
+    def close(self) -> None: ...
+
+
+class StreamLine:
+    """TCP, TLS and Unix sockets."""
+
+    def __init__(self, sock: socket.socket, framing: Framing) -> None:
+        self._socket = sock
+        self._header = framing.header
+        self._decoder = StreamDecoder(MESSAGE_BYTES_MAX, framing)
+
+    def send(self, messages: list[bytes]) -> None:
+        self._socket.sendall(b"".join(self._header(len(message)) + message for message in messages))
+
+    def receive(self, within_s: float) -> list[bytes]:
+        self._socket.settimeout(max(within_s, 0.001))
+        data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise ConnectionError
+        messages = self._decoder.feed(data)
+        if self._decoder.overlong is not None:
+            raise ConnectionError
+        return messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class WebSocketLine:
+    """A text frame a message; binary messages with their length in binary frames."""
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
+        from websockets.exceptions import InvalidHandshake, WebSocketException
+        from websockets.sync.client import connect
+        from websockets.typing import Subprotocol
+
+        self._lost = WebSocketException
+        self._binary = address.binary
+        subprotocol = Subprotocol("jet-binary" if address.binary else "jet")
+        url = str(address._replace(scheme=address.transport))
+        try:
+            self._socket = connect(
+                url, ssl=tls, subprotocols=[subprotocol], open_timeout=CONNECT_S, max_size=MESSAGE_BYTES_MAX
+            )
+        except InvalidHandshake as problem:
+            raise NotConnected(
+                f"the WebSocket handshake at {url} was refused: {problem}; is that a Jet daemon?"
+            ) from None
+
+    def send(self, messages: list[bytes]) -> None:
+        for message in messages:
+            framed = BINARY_STREAM.header(len(message)) + message if self._binary else message
+            self._socket.send(framed, text=not self._binary)
+
+    def receive(self, within_s: float) -> list[bytes]:
+        try:
+            told = self._socket.recv(timeout=within_s)
+        except self._lost:
+            raise ConnectionError from None
+        message = told.encode() if isinstance(told, str) else told
+        return StreamDecoder(MESSAGE_BYTES_MAX, BINARY_STREAM).feed(message) if self._binary else [message]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class InterpretedLine:
+    """A line of the binary protocol, for a session that speaks JSON."""
+
+    def __init__(self, line: Line) -> None:
+        from jetbus.peer.interpreter import Interpreter, check_version
+
+        self._line = line
+        self._interpreter = Interpreter()
+        try:
+            check_version(*line.receive(CONNECT_S)[:1])
+        except NotConnected:
+            raise
+        except (JetError, TypeError, TimeoutError):
+            raise NotConnected("what listens there does not speak the binary protocol; try jet:// or ws://") from None
+
+    def send(self, messages: list[bytes]) -> None:
+        self._line.send(self._interpreter.said(messages))
+
+    def receive(self, within_s: float) -> list[bytes]:
+        messages = self._interpreter.heard(self._line.receive(within_s))
+        if self._interpreter.replies:
+            replies, self._interpreter.replies = self._interpreter.replies, []
+            self._line.send(replies)
+        return messages
+
+    def close(self) -> None:
+        self._line.close()
+
+
+def _open(address: Address, tls: ssl.SSLContext | None) -> Line:
+    if address.tls and tls is None:
+        import ssl
+
+        tls = ssl.create_default_context()
+    if address.websocket:
+        line: Line = WebSocketLine(address, tls if address.tls else None)
+    else:
+        line = StreamLine(_socket(address, tls), BINARY_STREAM if address.binary else STREAM)
+    return InterpretedLine(line) if address.binary else line
+
+
+def _socket(address: Address, tls: ssl.SSLContext | None) -> socket.socket:
+    if address.transport == "unix":
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(CONNECT_S)
+        path = address.path
+        sock.connect("\0" + path[1:] if path.startswith("@") else path)
+        return sock
+    sock = socket.create_connection((address.host, address.port), CONNECT_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return tls.wrap_socket(sock, server_hostname=address.host) if tls is not None and address.tls else sock
+
+
+class _Answer:
+    """Waits for a response."""
+
+    def __init__(self) -> None:
+        self._done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: Any, /) -> None:
+        self.result, self._done = result, True
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self.error, self._done = exception, True
+
+    def taken(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class QuickPeer:
+    """A connected peer, to be closed after use. Its requests wait for their answers."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        name: str = "jet",
+    ) -> None:
+        self._address = address = read_url(url)
+        self.url = str(address)
+        self.user = address.user if user is None else user
+        self._password = (address.password if password is None else password) or ""
+        self._session = Session(spawn=lambda _work, _done: None)
+        self.groups: Any = None
+        """The groups of the user, as the daemon told them on login."""
+        try:
+            self._line = _open(address, tls)
+        except (OSError, UnicodeError) as problem:
+            cause = getattr(problem, "strerror", None) or str(problem)
+            raise NotConnected(f"no daemon at {self.url} ({cause}); start one with `jetd`, or give its --url") from None
+        try:
+            self._introduce(name)
+        except BaseException:
+            self._line.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the bus."""
+        for fetching in list(self._session.fetches.values()):
+            self._session.unfetch(fetching)
+        try:
+            self._flush()
+            self._line.close()
+        except OSError:
+            pass  # gone already
+
+    @property
+    def daemon(self) -> dict[str, Any]:
+        """What the daemon says of itself."""
+        return self._session.daemon
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a jetd, which can do more than others."""
+        return words_of(self.daemon).ours
+
+    def check_ours(self, what: str) -> None:
+        """Fail clearly where a daemon that is no jetd cannot do something."""
+        if not self.is_ours:
+            name = self.daemon.get("name", "unknown")
+            raise Failure(f"the daemon at {self.url} ({name}) does not {what}; only jetd does")
+
+    def _introduce(self, name: str) -> None:
+        asked: dict[bytes, Any] = {b"info": {}, b"config": {"name": name}}
+        if self.user is not None:
+            asked[b"authenticate"] = {"user": self.user, "password": self._password}
+        answers = {service: _Answer() for service in asked}
+        for service, params in asked.items():
+            self._session.introduce(service, jsonrpc.encode(params), answers[service])
+        self._wait(answers[b"info"], CONNECT_S)
+        for answer in answers.values():
+            self._wait(answer, ANSWER_S)
+        if b"authenticate" in answers:
+            self.groups = answers[b"authenticate"].taken()
+        info = answers[b"info"]
+        self._session.daemon = info.result if isinstance(info.result, dict) else {}
+        self._session.on_connected()
+
+    def _flush(self) -> None:
+        out, self._session.out = self._session.out, []
+        if out:
+            self._line.send(out)
+
+    def _wait(self, answer: _Answer, within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        try:
+            self._flush()
+            while not answer.done():
+                self._session.receive(self._line.receive(deadline - time.monotonic()))
+                self._flush()
+        except TimeoutError:
+            if not self._session.connected:
+                raise NotConnected(
+                    f"no answer from a daemon at {self.url} within {within_s:g} s; is that a Jet daemon?"
+                ) from None
+            raise TimedOut({}) from None
+        except OSError:
+            raise NotConnected(f"{self.url} closed the connection before it answered; is that a Jet daemon?") from None
+
+    def ask(self, service: str, params: Any, within_s: float = ANSWER_S) -> Any:
+        """Any service of the daemon: its result, or the error raised."""
+        return self._ask(service.encode(), jsonrpc.encode(params), within_s)
+
+    def _ask(self, service: bytes, params: bytes, within_s: float) -> Any:
+        answer = _Answer()
+        self._session.request(service, params, answer)
+        self._wait(answer, within_s)
+        return answer.taken()
+
+    def get(self, rule: Rule) -> dict[str, Any]:
+        """The states that match now."""
+        params, trusting = words_of(self.daemon).ask(rule)
+        entries = self._ask(b"get", jsonrpc.encode(params), ANSWER_S)
+        found = {entry["path"]: entry["value"] for entry in entries if "value" in entry}
+        if not trusting:
+            found = {path: value for path, value in found.items() if matches(rule, path, value)}
+        return dict(arranged(rule.sort, found)) if rule.sort and "sort" not in params else found
+
+    def look(self, rule: Rule) -> list[Event]:
+        """The states and methods that match now, and whether they can be set or called."""
+        fetching = Fetching(self._session.next_fetch_id(), rule)
+        self._session.fetch(fetching)
+        told = _Answer()
+        self._session.request(b"info", b"{}", told)
+        self._wait(told, ANSWER_S)
+        self._session.unfetch(fetching)
+        if fetching.error is not None:
+            raise fetching.error
+        return fetching.take()
+
+    def set(self, path: str, value: Any, timeout_s: float | None = None) -> SetResult:
+        """Ask the owner to set a state."""
+        answer = self._ask(b"set", set_params(path, value, timeout_s, False), self._patience_s(timeout_s))
+        return read_set_result(answer)
+
+    def call(self, path: str, args: list[Any] | Mapping[str, Any], timeout_s: float | None = None) -> Any:
+        """Call a method."""
+        return self._ask(b"call", call_params(path, args, timeout_s), self._patience_s(timeout_s))
+
+    def _patience_s(self, timeout_s: float | None) -> float:
+        within_s = self._session.patience_s(timeout_s)
+        return 86400.0 + GRACE_S if within_s == float("inf") else within_s
+
+    def paths(self) -> list[str]:
+        """All paths that this peer may see; none if the daemon does not tell."""
+        try:
+            return [event.path for event in self.look(Rule())]
+        except JetError:
+            return []

@@ -1,0 +1,107 @@
+"""Users and access: over the bus as an admin, in the users file, and the explanation of a decision."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import jetbus
+from cli.running import Jet
+from jetbus.cli.access import View, decide
+from jetbus.peer import Event
+
+ANN = ["--user", "ann", "--password-file", "ann.txt"]
+NEW = ["--new-password-file", "new.txt"]
+
+
+@pytest.fixture
+def jet(guarded: tuple[Jet, jetbus.Peer]) -> Jet:
+    """The command at a daemon with users."""
+    made = guarded[0]
+    (made.folder / "new.txt").write_text("brand new\n")
+    return made
+
+
+def logs_in(jet: Jet, user: str, file: str) -> bool:
+    return jet("get", "$jet/pid", "--user", user, "--password-file", file).code == 0
+
+
+def test_over_the_bus(jet: Jet) -> None:
+    """An admin adds a user and changes a password over the bus; others may not."""
+    assert jet("user", "add", "eve", "--groups", "staff", *ANN, *NEW, "-o", "csv").out == "user,done\neve,added\n"
+    assert logs_in(jet, "eve", "new.txt")
+    assert jet("user", "passwd", "bob", *ANN, *NEW).code == 0
+    assert logs_in(jet, "bob", "new.txt")
+    assert not logs_in(jet, "bob", "pass.txt")
+    refused = jet("user", "add", "joe", "--user", "bob", "--password-file", "new.txt", *NEW)
+    assert refused == (4, "", "jet: only admins may add users; admins may do more, log in as one with --user\n")
+    assert jet("user", "add", "eve", *ANN, *NEW).code == 4
+    assert jet("user", "add", "joe", "--admin", *ANN, *NEW).code == 2
+
+
+def test_in_the_file(jet: Jet) -> None:
+    """The first admin is made in the file, without a daemon; passwords are hashed and the file stays private."""
+    words = ["--users", "first.json", "--url", "unix://@nobody-is-there"]
+    assert jet("user", "add", "root", "--admin", "--groups", "staff,guests", *NEW, *words).code == 0
+    file = jet.folder / "first.json"
+    entry = json.loads(file.read_text())["users"]["root"]
+    assert entry["password"].startswith("$argon2")
+    assert entry["admin"] is True
+    assert entry["auth"]["setGroups"] == ["staff", "guests"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert jet("user", "passwd", "root", *NEW, *words).code == 0
+    assert json.loads(file.read_text())["users"]["root"]["password"] != entry["password"]
+    assert jet("user", "rm", "rot", *words).err == "jet: there is no user rot in first.json; did you mean root?\n"
+    assert jet("user", "rm", "root", *words).code == 0
+    assert json.loads(file.read_text()) == {"users": {}}
+    file.write_text("[]")
+    assert jet("user", "rm", "root", *words).code == 2
+
+
+GROUPS = {"fetchGroups": ["staff"], "setGroups": ["guests"], "callGroups": []}
+STATE, READ_ONLY = Event("add", "a", 1), Event("add", "a", 1, fetch_only=True)
+METHOD, CLOSED = Event("add", "a", is_method=True), Event("add", "a", is_method=True, fetch_only=True)
+
+DECISIONS = {
+    "fetch, shown": ("fetch", STATE, STATE, True, "it is shown"),
+    "fetch, hidden": ("fetch", None, STATE, False, "hidden: its fetchGroups have none of this user's (staff)"),
+    "set, hidden": ("set", None, STATE, False, "hidden"),
+    "set, open": ("set", STATE, STATE, True, "one of this user's (guests)"),
+    "set, lacking": ("set", READ_ONLY, STATE, False, "its setGroups have none of this user's (guests); others may"),
+    "set, read-only": ("set", READ_ONLY, READ_ONLY, False, "read-only for all"),
+    "set a method": ("set", METHOD, METHOD, False, "it is a method"),
+    "call, open": ("call", METHOD, None, True, "open to everybody"),
+    "call, lacking": ("call", CLOSED, METHOD, False, "its callGroups have none of this user's (none); others may"),
+    "call, lacking for all": ("call", CLOSED, CLOSED, False, "its callGroups have none of this user's (none)"),
+    "call a state": ("call", STATE, STATE, False, "it is a state"),
+}
+
+
+@pytest.mark.parametrize("case", DECISIONS)
+def test_decisions(case: str) -> None:
+    """A decision follows from what the user sees and from what another one sees, and its reason is told."""
+    action, theirs, others, allowed, why = DECISIONS[case]
+    decided = decide(action, View(theirs, GROUPS, []), View(others, None, []))
+    assert decided[0] is allowed
+    assert why in decided[1]
+
+
+def test_access(guarded: tuple[Jet, jetbus.Peer]) -> None:
+    """Whether bob may do something is found out on the bus; what is refused is exit code 7."""
+    jet, owner = guarded
+
+    def accept(_value: object) -> None:
+        """Take any value."""
+
+    def check(action: str, path: str) -> tuple[int, str]:
+        done = jet("access", "check", "bob", action, path, "--as-password-file", "pass.txt", *ANN, "-o", "value")
+        return done.code, done.out.strip() or done.err
+
+    owner.add_state("plant/open", 1, on_set=accept)
+    owner.add_state("plant/hidden", 1, access={"fetchGroups": ["bosses"]}, on_set=accept)
+    owner.add_state("plant/staff", 1, access={"setGroups": ["staff"]}, on_set=accept)
+    assert check("set", "plant/open") == (0, "allowed")
+    assert check("fetch", "plant/hidden") == (7, "refused")
+    assert check("set", "plant/staff") == (7, "refused")
+    assert check("set", "plant/opn") == (5, "jet: there is no plant/opn on the bus; did you mean plant/open?\n")

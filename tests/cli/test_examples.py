@@ -1,0 +1,124 @@
+"""Every example of the help and of docs/cli.md is run against a real daemon, and the page is up to date."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import USERS, url_of
+from cli.plant import plant, record
+from cli.running import DEADLINE_S, WORKERS, Done, Jet
+from jetbus.cli.main import COMMANDS
+from support.daemon import Daemon
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "cli.md"
+REFERENCE = runpy.run_path(str(DOCS / "cli_reference.py"))
+ALL = dict(REFERENCE["commands"]())
+HELP_LINES_MAX = 40
+OTHER_LISTENERS = ("JET_WS", "JET_UNIX", "JET_BINARY", "JET_BINARY_UNIX")
+"""Where an example of the daemon would listen as well; their usual addresses may be taken on this machine."""
+
+
+def lines() -> list[str]:
+    """All lines of the page's blocks of shell, and all examples of the help, each once."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    of_page = [line for block in blocks for line in block.splitlines() if line and not line.startswith("#")]
+    of_help = [example.line for command in ALL.values() for example in command.examples]
+    return list(dict.fromkeys([*of_help, *of_page]))
+
+
+LINES = lines()
+CONTEXTS = '[contexts.plant]\nurl = "jet://plant.local"\n[contexts.lab]\nurl = "jets://lab.local"\n'
+
+
+def folder(base: Path, line: str = "") -> Path:
+    """What an example finds around it: a users file, passwords, two contexts, and the journals that it is about."""
+    (base / "users.json").write_text(json.dumps({"users": USERS}))
+    (base / "ann.txt").write_text("ann's own\n")
+    (base / "pass.txt").write_text("secret\n")
+    for name in ("log", "logs/a", "logs/b"):
+        if name.partition("/")[0] in re.findall(r"\w+", line):
+            record(base / name)
+    (base / "config" / "jet").mkdir(parents=True)
+    (base / "config" / "jet" / "contexts.toml").write_text(CONTEXTS)
+    return base
+
+
+def run(jet: Jet, line: str) -> Done:
+    if not line.startswith("jet daemon"):
+        return jet.shell(line)
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {line}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**jet.environment, **dict.fromkeys(OTHER_LISTENERS, "off")},
+        cwd=jet.folder,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"ready tcp=")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+    return Done(process.returncode, "", "")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Done]]:
+    """All examples, a few at a time, each in a folder of its own, at a daemon with users and the plant."""
+    users = folder(tmp_path_factory.mktemp("daemon")) / "users.json"
+    with Daemon.start("--users", str(users)) as daemon, plant(url_of(daemon)):
+        url = url_of(daemon)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            jets = [Jet(url, folder(tmp_path_factory.mktemp("example"), line)) for line in LINES]
+            yield dict(zip(LINES, pool.map(run, jets, LINES), strict=True))
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_examples(ran: dict[str, Done], line: str) -> None:
+    """An example does what it says: exit code 0, no complaint."""
+    done = ran[line]
+    assert done.code == 0, done
+    assert done.err == "" or "limit" in done.err, done
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_two_examples(name: str) -> None:
+    """The help of every command has a text and two examples of that very command."""
+    command = ALL[name]
+    assert len(command.examples) == 2
+    assert all(name in example.line for example in command.examples)
+    assert command.help
+
+
+def test_help(jet: Jet) -> None:
+    """`jet --help` fits a screen and lists every command; so does `jet` alone."""
+    code, out, err = jet("--help")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) <= HELP_LINES_MAX
+    assert max(map(len, out.splitlines())) <= 110
+    assert re.findall(r"^  [a-z ]{6}  ([a-z]+) ", out, re.MULTILINE) == list(COMMANDS)
+    assert jet().out == out
+
+
+def test_help_of_a_command(jet: Jet) -> None:
+    """The help of a command ends with its examples, each with what it is for."""
+    out = jet("watch", "--help").out
+    assert out.partition("Examples:\n")[2].splitlines()[:2] == [
+        "  jet watch 'plant/**' --for 1s",
+        "      everything below plant, for a second",
+    ]
+
+
+def test_the_page_is_up_to_date() -> None:
+    """The reference is what the code says; docs/cli_reference.py --write brings it up to date."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == REFERENCE["with_reference"](page)
+    assert all(f"\n### {name}\n" in page for name in ALL)

@@ -1,0 +1,126 @@
+"""On a terminal: tables and colour, live screens, Ctrl-C from the keyboard, narrow windows, hostile texts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+
+import jetbus
+from cli.running import DAEMON, Jet
+
+COLOUR = "\x1b["
+
+
+def test_tables_and_colour(jet: Jet) -> None:
+    """On a terminal values are a table with heads, in colour."""
+    with jet.terminal("get", "plant/pump/mode", "plant/pump/speed") as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    assert COLOUR in text
+    plain = re.sub(r"\x1b\[\d*m", "", text)
+    assert plain == 'path              value\nplant/pump/mode   "manual"\nplant/pump/speed  1000\n'
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour(jet: Jet, name: str, value: str) -> None:
+    """NO_COLOR, and a terminal that knows none, get no colour."""
+    jet.environment[name] = value
+    with jet.terminal("get", "plant/pump/mode") as terminal:
+        assert terminal.end() == (0, 'path             value\nplant/pump/mode  "manual"\n')
+
+
+def test_another_form_on_a_terminal(jet: Jet) -> None:
+    """On a terminal, too, --output decides."""
+    with jet.terminal("get", "plant/pump/mode", "-o", "jsonl") as terminal:
+        assert terminal.end() == (0, '{"path":"plant/pump/mode","value":"manual"}\n')
+
+
+@pytest.mark.parametrize("columns", [10, 24])
+def test_narrow_terminals(jet: Jet, columns: int) -> None:
+    """No line is wider than the terminal; what is cut ends in an ellipsis."""
+    ended = together(jet, ["ls plant", "tree", "peers", "watch plant/** -n 3"], columns)
+    for code, text in ended.values():
+        assert code == 0
+        assert max(map(len, text.splitlines())) <= columns
+    assert "…" in ended["ls plant"][1]
+
+
+def together(jet: Jet, lines: list[str], columns: int = 80) -> dict[str, tuple[int, str]]:
+    """Run commands at the same time, each in a terminal of its own: how they ended and what they printed."""
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(jet.terminal(*line.split(), columns=columns, NO_COLOR="1")) for line in lines]
+        return {line: terminal.end() for line, terminal in zip(lines, running, strict=True)}
+
+
+def test_hostile_texts(jet: Jet, owner: jetbus.Peer) -> None:
+    """What a peer put into a path or value never reaches the terminal as a command."""
+    owner.add_state("test/\x1b[31mred\x07", "\x1b]0;owned\x07\x9b")
+    for code, text in together(jet, ["get test/**", "ls test", "tree test", "watch test/** -n 1"]).values():
+        assert code == 0
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), text
+        assert "\\x1b[31mred" in text
+
+
+def test_wide_letters_stay_in_line(jet: Jet, owner: jetbus.Peer) -> None:
+    """Letters that take two columns of a terminal keep a table straight."""
+    owner.add_state("test/温度", 1)
+    owner.add_state("test/abcd", 2)
+    with jet.terminal("get", "test/**", NO_COLOR="1") as terminal:
+        assert terminal.end()[1] == "path       value\ntest/温度  1\ntest/abcd  2\n"
+
+
+STAYING = {
+    "watch": (["watch", "plant/tank/level"], "plant/tank/level"),
+    "watch nothing": (["watch", "nothing/here"], "nothing matches yet; waiting, Ctrl-C ends"),
+    "hz": (["hz", "plant/tank/level", "--every", "100ms"], "per_s"),
+    "top": (["top", "--every", "100ms"], "events/s"),
+    "add": (["add", "test/own", "1"], "test/own is on the bus; Ctrl-C takes it off"),
+    "method": (["method", "test/own", "--exec", "true"], "test/own is on the bus; Ctrl-C takes it off"),
+    "bench": (["bench", "set", "--count", "1000000"], "bench set"),
+    "daemon": (DAEMON, "ready tcp="),
+}
+
+
+@pytest.mark.parametrize("case", STAYING)
+def test_ctrl_c_from_the_keyboard(jet: Jet, case: str) -> None:
+    """Ctrl-C ends whatever runs, cleanly."""
+    words, wanted = STAYING[case]
+    with jet.terminal(*words, columns=120) as terminal:
+        terminal.until(wanted)
+        terminal.press("\x03")
+        code, text = terminal.end()
+    assert code == (0 if case == "daemon" else 130)
+    assert "Traceback" not in text
+    assert "Error" not in text
+
+
+def test_top_is_a_screen(jet: Jet) -> None:
+    """top takes the whole screen, shows the busiest path with its rate, and gives the screen back."""
+    with jet.terminal("top", "--every", "100ms", "--count", "2", columns=100) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    assert "\x1b[?1049h" in text
+    assert "plant/tank/level" in text
+    assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?1049l" in text
+
+
+def test_passwords_are_asked_for_unseen(guarded: tuple[Jet, jetbus.Peer]) -> None:
+    """A password is asked for on the terminal and not shown."""
+    jet, owner = guarded
+    owner.add_state("plant/a", 1, access={"fetchGroups": ["staff"]})
+    with jet.terminal("get", "plant/a", "--user", "bob", "-o", "value") as terminal:
+        terminal.until("password of bob: ")
+        terminal.press("secret\n")
+        code, text = terminal.end()
+    assert code == 0
+    assert text == "password of bob: \n1\n"
+
+
+def test_errors_on_a_terminal(jet: Jet) -> None:
+    """An error is one line on a terminal, too."""
+    with jet.terminal("get", "plant/nothing", NO_COLOR="1") as terminal:
+        code, text = terminal.end()
+    assert code == 5
+    assert text == "jet: there is no plant/nothing on the bus; `jet ls` shows what is there\n"

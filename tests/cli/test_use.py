@@ -1,0 +1,220 @@
+"""get, set, call, ls and tree in a pipe: what they print and how they end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+import jetbus
+from cli.plant import VALUES
+from cli.running import Jet
+from support.daemon import Daemon
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_get_one_value(jet: Jet) -> None:
+    """In a pipe a value is one JSON object with its path."""
+    assert jet("get", "plant/pump/mode") == (0, '{"path":"plant/pump/mode","value":"manual"}\n', "")
+
+
+def test_get_several_rules(jet: Jet) -> None:
+    """Several rules give what matches any of them, once."""
+    code, out, _ = jet("get", "plant/pump/*", "plant/tank/label", "**/speed")
+    assert code == 0
+    assert {line["path"]: line["value"] for line in lines(out)} == VALUES
+    assert len(lines(out)) == len(VALUES)
+
+
+def test_get_with_a_value_test(jet: Jet) -> None:
+    """A rule may test values."""
+    assert lines(jet("get", "plant/** value>999").out) == [{"path": "plant/pump/speed", "value": 1000}]
+
+
+FORMS = {
+    "jsonl": '{"path":"plant/pump/mode","value":"manual"}\n{"path":"plant/pump/speed","value":1000}\n',
+    "json": '[\n  {"path":"plant/pump/mode","value":"manual"},\n  {"path":"plant/pump/speed","value":1000}\n]\n',
+    "csv": "path,value\nplant/pump/mode,manual\nplant/pump/speed,1000\n",
+    "value": "manual\n1000\n",
+    "table": 'path              value\nplant/pump/mode   "manual"\nplant/pump/speed  1000\n',
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(jet: Jet, form: str) -> None:
+    """The same values in each form of --output, which may stand before the command, too."""
+    assert jet("get", "plant/pump/mode", "plant/pump/speed", "--output", form) == (0, FORMS[form], "")
+
+
+def test_options_before_the_command(jet: Jet) -> None:
+    """The options that all commands share may stand before the command; the ones after it are stronger."""
+    url = jet.environment["JET_URL"]
+    assert jet("-o", "value", "--url", url, "get", "plant/pump/mode", JET_URL="jet://nowhere.invalid").out == "manual\n"
+    assert (
+        jet("-o", "csv", "--context", "none", "get", "plant/pump/mode", "--url", url, "-o", "value").out == "manual\n"
+    )
+
+
+def test_csv_with_commas(jet: Jet) -> None:
+    """A CSV reader gets values with commas and quotes back whole."""
+    out = jet("get", "plant/tank/label", "-o", "csv").out
+    rows = list(csv.reader(io.StringIO(out)))
+    assert rows[0] == ["path", "value"]
+    assert json.loads(rows[1][1]) == VALUES["plant/tank/label"]
+
+
+def test_set_and_adapted(jet: Jet) -> None:
+    """A set waits for its owner; if that took another value, the value and its reason are told."""
+    try:
+        assert jet("set", "plant/pump/speed", "1200") == (0, '{"path":"plant/pump/speed","value":1200}\n', "")
+        code, out, err = jet("set", "plant/pump/speed", "9000")
+        assert (code, json.loads(out)) == (
+            0,
+            {"path": "plant/pump/speed", "value": 3000, "warning": "the limit is 3000 rpm"},
+        )
+        assert err == "jet: plant/pump/speed: the limit is 3000 rpm\n"
+    finally:
+        assert jet("set", "plant/pump/speed", "1000").code == 0
+
+
+VALUES_TYPED = {
+    "negative": (["-5"], -5),
+    "fraction": (["-1.5e3"], -1500.0),
+    "text": (['"on"'], "on"),
+    "bare text": (["--string", "on"], "on"),
+    "number as text": (["5", "--string"], "5"),
+    "object": (['{"a": [1, null]}'], {"a": [1, None]}),
+}
+
+
+@pytest.mark.parametrize("case", VALUES_TYPED)
+def test_values(jet: Jet, owner: jetbus.Peer, case: str) -> None:
+    """Values are JSON, negative numbers need no trick, and text may be bare with --string."""
+    words, value = VALUES_TYPED[case]
+    got: list[object] = []
+    owner.add_state("test/any", None, on_set=got.append)
+    assert jet("set", "test/any", *words).code == 0
+    assert got == [value]
+
+
+def test_value_from_stdin(jet: Jet, owner: jetbus.Peer) -> None:
+    """A value that is - is read from stdin."""
+    got: list[object] = []
+    owner.add_state("test/any", None, on_set=got.append)
+    assert jet("set", "test/any", "-", stdin='{"big": true}\n').code == 0
+    assert got == [{"big": True}]
+
+
+CALLS = {
+    "positional": (["plant/pump/add", "3", "-4"], "-1\n"),
+    "named": (["plant/pump/run", "-a", "seconds=5", "--arg", "rpm=200"], '"5 s at 200 rpm"\n'),
+    "bare": (["plant/pump/run", "5", "-o", "value"], "5 s at 1000 rpm\n"),
+    "text": (["plant/pump/add", "a", "b", "--string", "-o", "csv"], "result\nab\n"),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_call(jet: Jet, case: str) -> None:
+    """A call prints what the method returned."""
+    words, out = CALLS[case]
+    assert jet("call", *words) == (0, out, "")
+
+
+def test_ls(jet: Jet) -> None:
+    """ls tells of states and methods what can be done with them, sorted by path, and stays below its prefix."""
+    code, out, _ = jet("ls", "plant/pump")
+    assert code == 0
+    assert [(line["path"], line["kind"], line["access"]) for line in lines(out)] == [
+        ("plant/pump/add", "method", "call"),
+        ("plant/pump/mode", "state", "set"),
+        ("plant/pump/run", "method", "call"),
+        ("plant/pump/running", "state", "read-only"),
+        ("plant/pump/speed", "state", "set"),
+    ]
+
+
+def test_tree(jet: Jet) -> None:
+    """tree draws nodes, states with values and methods with brackets; a depth cuts it."""
+    assert jet("tree", "plant/pump", "-o", "table").out == (
+        '└─ plant\n   └─ pump\n      ├─ add()\n      ├─ mode = "manual"\n      ├─ run()\n'
+        "      ├─ running = false\n      └─ speed = 1000\n"
+    )
+    assert jet("tree", "plant", "--depth", "2", "-o", "table").out == "└─ plant\n   ├─ pump\n   └─ tank\n"
+
+
+def test_tree_of_nodes_named_value(jet: Jet, owner: jetbus.Peer) -> None:
+    """Nodes may have any name in the JSON of a tree."""
+    owner.add_state("test/value/method", 1)
+    (root,) = lines(jet("tree", "test").out)
+    assert root == {
+        "name": "test",
+        "path": "test",
+        "kind": "node",
+        "below": [
+            {
+                "name": "value",
+                "path": "test/value",
+                "kind": "node",
+                "below": [
+                    {"name": "method", "path": "test/value/method", "kind": "state", "access": "read-only", "value": 1}
+                ],
+            }
+        ],
+    }
+
+
+def test_peers(jet: Jet) -> None:
+    """peers lists who is connected, the command itself included."""
+    named = {line["name"]: line for line in lines(jet("peers").out)}
+    assert named["plant"]["elements"] == 7
+    assert named["jet"]["transport"] == "tcp"
+
+
+URLS = {
+    "ws": "ws://{ws}",
+    "unix": "unix://{unix}",
+    "binary": "jetb://{binary}",
+    "binary by WebSocket": "jetb+ws://{ws}",
+    "binary by Unix socket": "jetb+unix://{binary_unix}",
+}
+
+
+@pytest.mark.parametrize("case", URLS)
+def test_transports(jet: Jet, plant_daemon: Daemon, case: str) -> None:
+    """A command that asks once works by each transport and in both protocols."""
+    url = URLS[case].format(**plant_daemon.listens)
+    assert jet("get", "plant/pump/mode", "--url", url, "-o", "value") == (0, "manual\n", "")
+    assert jet("set", "plant/pump/spee", "1", "--url", url).err.endswith("did you mean plant/pump/speed?\n")
+
+
+ALIASES = {
+    "jetget": ("jetget plant/pump/mode", '{"path":"plant/pump/mode","value":"manual"}\n'),
+    "jetset": ("jetset plant/pump/mode '\"manual\"'", '{"path":"plant/pump/mode","value":"manual"}\n'),
+    "jetexec": ("jetexec plant/pump/add 1 2", "3\n"),
+    "jet jetexec": ("jet jetexec plant/pump/add 1 2", "3\n"),
+    "jetcat": ("jetcat plant/pump/mode -n 1 -o value", "manual\n"),
+    "jetstate": ("jetstate test/own 1 --for 10ms", ""),
+    "jetmethod": ("jetmethod test/own --exec true --for 10ms", ""),
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_aliases(jet: Jet, name: str) -> None:
+    """The names of jetpeer's tools are the right verbs."""
+    line, out = ALIASES[name]
+    assert jet.shell(line) == (0, out, "")
+
+
+def test_version(jet: Jet) -> None:
+    """version, or jetinfo, tells of this program and of the daemon, and works without one."""
+    assert jet("--version") == (0, f"jet {jetbus.__version__}\n", "")
+    told = json.loads(jet.shell("jetinfo").out)
+    assert (told["jet"], told["daemon"], told["daemon_version"]) == (jetbus.__version__, "jetbus", jetbus.__version__)
+    code, out, _ = jet("version", "--url", "unix://@nobody-is-there")
+    assert code == 0
+    assert "no daemon at" in json.loads(out)["problem"]
