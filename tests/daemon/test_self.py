@@ -17,7 +17,7 @@ def test_states_of_the_daemon(daemon: Daemon) -> None:
     with daemon.connect() as peer:
         shown = peer.result("get", {"path": {"startsWith": "$jet/"}})
         assert all(element["path"].startswith("$jet/") for element in shown)
-        assert [element["path"] for element in shown if "value" not in element] == ["$jet/kick"]
+        assert [element["path"] for element in shown if "value" not in element] == ["$jet/kick", "$jet/owners"]
         states = [element for element in shown if "value" in element]
         assert states
         path = states[0]["path"]
@@ -130,3 +130,17 @@ def test_kick(daemon: Daemon) -> None:
         assert "there is no peer 0" in str(other.error("call", {"path": "$jet/kick", "args": {"peer": 0}}))
         assert other.result("call", {"path": "$jet/kick", "args": [number]}) is True
         victim.await_closed()
+
+
+def test_owners(daemon: Daemon) -> None:
+    """The method $jet/owners tells who owns what a rule matches, and which groups it asks for."""
+    with daemon.connect() as owner, daemon.connect() as other:
+        owner.result("config", {"name": "pump"})
+        owner.result("add", {"path": "own/a", "value": 1})
+        owner.result("add", {"path": "own/m", "access": {"callGroups": ["staff"]}})
+        found = other.result("call", {"path": "$jet/owners", "args": {"rule": "own/**"}})
+        assert [entry["path"] for entry in found] == ["own/a", "own/m"]
+        assert all(entry["owner"].startswith("pump#") for entry in found)
+        assert found[1]["access"] == {"callGroups": ["staff"]}
+        assert other.result("call", {"path": "$jet/owners", "args": [{"path": {"equals": "own/a"}}]}) == found[:1]
+        assert other.error("call", {"path": "$jet/owners", "args": ["value>>"]})["code"] == -32602

@@ -41,6 +41,11 @@ class Access:
     set_groups: Groups | None = None
     call_groups: Groups | None = None
 
+    def wire(self) -> dict[str, list[str]]:
+        """The lists as an ``add`` has them."""
+        lists = {"fetchGroups": self.fetch_groups, "setGroups": self.set_groups, "callGroups": self.call_groups}
+        return {name: sorted(groups) for name, groups in lists.items() if groups is not None}
+
     def may_fetch(self, auth: Auth | None) -> bool:
         return self.fetch_groups is None or bool(auth and not self.fetch_groups.isdisjoint(auth.fetch_groups))
 

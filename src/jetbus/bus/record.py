@@ -13,7 +13,6 @@ import msgspec
 from jetbus.wire import binary
 
 if TYPE_CHECKING:
-    from jetbus.bus.access import Access
     from jetbus.bus.routes import Route
     from jetbus.bus.tree import Element
 
@@ -52,18 +51,13 @@ def tell_add(record: Record, element: Element) -> None:
     if element.fetch_only:
         told["fetchOnly"] = True
     if element.access is not None:
-        told["access"] = _access(element.access)
+        told["access"] = element.access.wire()
     if element.timeout_s is not None:
         told["timeout"] = element.timeout_s
     if element.dialect.is_binary and element.body[0] not in (binary.NONE, binary.JSON):
         told["type"] = binary.mime_of(element.body)
     detail = msgspec.json.encode(told) if told else None
     record.append("add", kind_of(element), element.path, element.value, element.owner.label, detail)
-
-
-def _access(access: Access) -> dict[str, list[str]]:
-    lists = {"fetchGroups": access.fetch_groups, "setGroups": access.set_groups, "callGroups": access.call_groups}
-    return {name: sorted(groups) for name, groups in lists.items() if groups is not None}
 
 
 def tell_remove(record: Record, element: Element) -> None:

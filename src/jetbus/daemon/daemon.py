@@ -17,24 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from jetbus.bus.bus import Bus
-from jetbus.bus.session import Session
 from jetbus.daemon.about import REFRESH_S, About, Page
 from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
+from jetbus.daemon.control import Control
 from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.outbox import Flow
 from jetbus.daemon.users import Users, UsersFileError
-from jetbus.errors import Internal, Invalid, JetError, NotAllowed
-from jetbus.paths import DAEMON_NODE
-from jetbus.wire import binary
+from jetbus.errors import Internal, JetError
 
 log = logging.getLogger("jetbus.daemon")
 
 BACKLOG = 1024
 ASIDE_THREADS = 2
 STOP_S = 2.0
-KICK = f"{DAEMON_NODE}/kick"
-"""The method that closes a peer's connection."""
 
 
 class Aside:
@@ -138,7 +134,7 @@ class Daemon:
         if not self.listening:
             raise ConfigError("tcp, ws, unix, binary and binary_unix are all off: the daemon would listen nowhere")
         self.about.refresh()
-        self.bus.own.serve(KICK, self._kick)
+        Control(self)
         self._timers = [
             self.loop.create_task(_every(lambda: REFRESH_S, self._refresh_if_fetched)),
             self.loop.create_task(_every(lambda: self.config.ws_ping_s, self._ping)),
@@ -234,19 +230,6 @@ class Daemon:
         """A connection is closed."""
         self.connections.discard(connection)
         log.debug("%s is gone", connection.outbox.label)
-
-    def _kick(self, session: Session, args: Any) -> Callable[[], bytes]:
-        """Close the connection of a peer, by its number. Where there are users it takes an administrator."""
-        if self.bus.users is not None and not (session.auth and session.auth.admin):
-            raise NotAllowed(KICK, f"{KICK} takes an administrator; authenticate as one")
-        number = args.get("peer") if isinstance(args, dict) else args[0] if isinstance(args, list) and args else None
-        found = [peer for peer in self.connections if peer.session is not None and peer.session.number == number]
-        if not found:
-            raise Invalid("peer", f"there is no peer {number!r}; {DAEMON_NODE}/peers/ has their numbers")
-        log.warning("%s is closed, as %s asked for", found[0].outbox.label, session.label)
-        found[0].outbox.flush()
-        found[0].transport.abort()
-        return lambda: binary.json_body(b"true")
 
     def page(self, path: str) -> Page | None:
         """A page of the HTTP face."""

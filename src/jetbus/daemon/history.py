@@ -14,7 +14,8 @@ import msgspec
 
 from jetbus import journal
 from jetbus.bus.past import Happened, Then
-from jetbus.errors import Internal, Invalid, InvalidRule, JetError, LimitReached, NotAllowed, WrongType
+from jetbus.daemon.control import read_any_rule
+from jetbus.errors import Internal, Invalid, JetError, LimitReached, NotAllowed, WrongType
 from jetbus.journal import pages
 from jetbus.journal.instants import write_instant
 from jetbus.journal.scan import Log
@@ -22,7 +23,7 @@ from jetbus.journal.segment import EVENTS, SCHEMA
 from jetbus.journal.sieve import CLEARING_EVENTS
 from jetbus.journal.tree import TREE_EVENTS
 from jetbus.paths import DAEMON_NODE
-from jetbus.rules import EVERYTHING, Rule, parse_rule, read_rule
+from jetbus.rules import EVERYTHING, Rule
 from jetbus.wire import binary, jsonrpc
 
 if TYPE_CHECKING:
@@ -202,16 +203,7 @@ class Args:
     def rule(self) -> Rule | None:
         """The rule, as text or as the parameters of a fetch."""
         found = self._given.get("rule")
-        if found is None:
-            return None
-        if isinstance(found, str):
-            try:
-                return parse_rule(found)
-            except ValueError as problem:
-                raise InvalidRule(found, str(problem)) from None
-        if not isinstance(found, dict):
-            raise WrongType("rule")
-        return read_rule(found)
+        return None if found is None else read_any_rule(found)
 
 
 def _guarded(read: Callable[[], Found]) -> Found:
