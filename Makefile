@@ -54,9 +54,10 @@ bench: install ## measure the daemon against node-jet, redis, nats and mosquitto
 benchpeers: install ## measure the Python peers against node-jet's peer and a raw socket
 	$(BIN)/python bench/peers.py
 
-benchjournal: install ## measure the journal's writer and reader
+benchjournal: install ## measure the journal: writing, reading, replay
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/journal_read.py
+	$(BIN)/python bench/journal_replay.py
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) $(NODE_MODULES) bench/build bench/results .mypy_cache .ruff_cache .pytest_cache

@@ -134,3 +134,12 @@ def test_bad_rule() -> None:
     """A rule that cannot be read is refused as everywhere."""
     with pytest.raises(InvalidRule):
         Densities([('"unfinished', "skip")])
+
+
+def test_samples_come_before_a_stop(tmp_path: Path) -> None:
+    """A sample that was held back is told before the stop of the daemon, which empties the tree."""
+    with Writer(tmp_path, densities=Densities([("**", "sample 10s")])) as writer:
+        writer.append("add", "state", "a", b"1", "p#1")
+        writer.change("a", b"2", "p#1")
+        writer.append("stop")
+    assert [row["event"] for row in rows_of(tmp_path)] == ["add", "change", "stop"]

@@ -124,6 +124,8 @@ class Writer:
                 return
             if event == "remove" and (held := density.release(path)):
                 self._open.rows.extend(held)
+        elif event == "stop":  # what was held back happened before it
+            self._release_samples(everything=True)
         self._open.append(event, kind, (path, value, peer), detail)
 
     @property
@@ -169,10 +171,13 @@ class Writer:
         """What was appended since the last time; give it to ``write``, in this order."""
         return self._swap(everything=False)
 
-    def _swap(self, *, everything: bool) -> Pending:
+    def _release_samples(self, *, everything: bool) -> None:
         for density in self._densities.samples:
             for row in density.due(self._now_us, everything=everything):
                 self._open.rows.extend(row)
+
+    def _swap(self, *, everything: bool) -> Pending:
+        self._release_samples(everything=everything)
         taken = self._open
         self._taken += len(taken)
         self._reopen(Pending(self._now_us))
