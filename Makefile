@@ -8,7 +8,7 @@ NODE_MODULES := tests/interop/node_modules
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install node java test check format demo bench benchpeers benchjournal clean
+.PHONY: help install node java test check format demo bench benchpeers benchjournal benchspark clean
 
 help: ## list the everyday commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ benchjournal: install ## measure the journal: writing, reading, replay
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/journal_read.py
 	$(BIN)/python bench/journal_replay.py
+
+benchspark: install java ## measure Spark over a journal against Spark over Parquet
+	$(BIN)/python bench/spark_bars.py
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) $(NODE_MODULES) bench/build bench/results .mypy_cache .ruff_cache .pytest_cache

@@ -21,6 +21,14 @@ def pytest_configure() -> None:
     os.environ |= {"JET_BINARY": "off", "JET_BINARY_UNIX": "off"}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a real Spark comes last: it takes longest."""
+    for item in items:
+        if "spark" in item.path.parts:
+            item.add_marker("spark")
+    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+
+
 @pytest.fixture(scope="session")
 def shared_daemons() -> Iterator[Daemons]:
     """Start a daemon with these options, or hand out the one that is running with them."""

@@ -298,7 +298,7 @@ def test_columns_are_made_without_a_list_of_values() -> None:
 
 def test_without_pyarrow() -> None:
     """Without pyarrow the error says what to install."""
-    program = "import sys; sys.modules['pyarrow'] = None; import jetbus.journal"
+    program = "import sys; sys.modules['pyarrow'] = None; import jetbus.journal; jetbus.journal.Writer"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.endswith("the journal needs pyarrow; install it with: pip install 'jetbus[history]'\n")

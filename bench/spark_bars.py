@@ -1,0 +1,132 @@
+"""Spark over a journal against Spark over Parquet, and the pipeline from end to end; ratios from one run.
+
+    .venv/bin/python bench/spark_bars.py --events 10000000
+
+Prints a line per figure. Scans are `noop` writes, so that all columns are really read; each is run twice and the
+second run counts. Trust the ratios, not the seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jetbus import journal
+from jetbus.spark import Pipeline, session
+from jetbus.spark.schemas import JOURNAL, schema_of
+
+PATHS = 1000
+RATE_PER_S = 20_000
+BEGIN_US = 1_772_323_200_000_000
+COLUMNS = "ts timestamp, path string, value string"
+
+
+def write_journal(directory: Path, events: int) -> None:
+    """A plant of a thousand sensors, each of which changes twenty times a second."""
+    settings = journal.Settings(bus="plant", fsync="never")
+    with journal.Writer(directory, settings, now_us=lambda: BEGIN_US) as writer:
+        paths = [f"plant/line{n % 10}/machine{n // 10}/sensor" for n in range(PATHS)]
+        for path in paths:
+            writer.append("add", "state", path, b"0", "plant#1")
+        for n in range(events - PATHS):
+            if n % 200 == 0:
+                writer.now_us = BEGIN_US + n * 1_000_000 // RATE_PER_S
+            writer.change(paths[n * 7919 % PATHS], b"%.3f" % (50 + 40 * math.sin(n / 5000) + n % 13), "plant#1")
+            if n % 10_000 == 9_999:
+                writer.commit()
+
+
+def timed(action: Callable[[], object]) -> float:
+    begun_s = time.perf_counter()
+    action()
+    return time.perf_counter() - begun_s
+
+
+def scan_s(frame: DataFrame) -> float:
+    """How long it takes to read every column of every row, the second time."""
+    return [timed(lambda: frame.write.format("noop").mode("overwrite").save()) for _ in range(2)][1]
+
+
+def stream_s(stream: DataFrame, place: Path) -> float:
+    """How long it takes to write all there is to Parquet as a stream."""
+
+    def run() -> None:
+        query = (
+            stream.writeStream.format("parquet")
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(place / "out"))
+        )
+        query.awaitTermination()
+
+    return timed(run)
+
+
+def compare(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, events: int) -> None:
+    jet = spark.read.format("jet").load(str(directory))
+    jet.write.mode("overwrite").parquet(str(parquet))
+    native = spark.read.schema(schema_of(JOURNAL)).parquet(str(parquet))
+    figures = {
+        "scan of all columns": (scan_s(jet), scan_s(native)),
+        "scan of three columns": (
+            scan_s(spark.read.format("jet").schema(COLUMNS).load(str(directory))),
+            scan_s(spark.read.schema(COLUMNS).parquet(str(parquet))),
+        ),
+        "AvailableNow to Parquet": (
+            stream_s(spark.readStream.format("jet").load(str(directory)), scratch / "jet"),
+            stream_s(spark.readStream.schema(schema_of(JOURNAL)).parquet(str(parquet)), scratch / "native"),
+        ),
+    }
+    for name, (jet_s, native_s) in figures.items():
+        print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet", flush=True)
+
+
+def pipeline(spark: SparkSession, directory: Path, tables: Path, events: int, batch_events: int) -> None:
+    rates: list[float] = []
+    with Pipeline(
+        spark,
+        directory,
+        tables,
+        batch_events_max=batch_events,
+        on_batch=lambda batch: rates.append(batch.events / batch.seconds),
+    ) as running:
+        seconds = timed(running.run_once)
+    print(f"{'all tables, end to end':28} {events / seconds:12,.0f} events/s   in {seconds:.1f} s", flush=True)
+    print(
+        f"{'  first and last whole batch':28} {rates[0]:12,.0f} and {rates[len(rates) - 2]:,.0f} events/s", flush=True
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--batch-events", type=int, default=1_000_000)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--memory", default="4g")
+    parser.add_argument("--only", choices=["compare", "pipeline"])
+    given = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="jetbus-spark-"))
+    try:
+        print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
+        seconds = timed(lambda: write_journal(scratch / "journal", given.events))
+        print(f"{'journal written':28} {given.events / seconds:12,.0f} events/s")
+        spark = session(given.master, memory=given.memory)
+        if given.only != "pipeline":
+            compare(spark, scratch / "journal", scratch / "parquet", scratch, given.events)
+        if given.only != "compare":
+            pipeline(spark, scratch / "journal", scratch / "tables", given.events, given.batch_events)
+        spark.stop()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

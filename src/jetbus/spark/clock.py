@@ -1,0 +1,136 @@
+"""The clock of each bus, and the cuts in its record: what a stage must know about a batch besides its rows.
+
+Within a bus, time never goes backwards from one event to the next. So nothing is ever late, and the watermark of a
+bus is simply the time of its last event: a window that ends at or before it is complete. Buses do not wait for one
+another.
+
+A **cut** ends every value of a bus at once. A daemon that stops takes its tree with it; one that starts again after a
+crash tells us that nothing was known since the event before; a gap in the record says since when. Time after a cut is
+unknown until the next event of a path, and never part of a mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+__all__ = ["CUTS", "Clock", "Cut", "read_clock"]
+
+CUTS = ("stop", "start", "gap")
+"""The events that end every value of their bus."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Cut(NamedTuple):
+    """The end of everything on a bus: until when it was known, and the event that tells of it."""
+
+    bus: str
+    seq: int
+    until_us: int
+    event: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far each bus has come: before a batch and after it, in microseconds."""
+
+    before: Mapping[str, int]
+    now: Mapping[str, int]
+    cuts: tuple[Cut, ...] = ()
+    seqs: Mapping[str, int] = field(default_factory=dict)
+    """The last event of each bus."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many events of each bus the batch has."""
+    requests: int = 0
+    """How many of all of them are set or call requests."""
+
+    def times(self, spark: SparkSession) -> DataFrame:
+        """Columns bus, before_us, now_us; small."""
+        rows = [(bus, self.before.get(bus), now_us) for bus, now_us in self.now.items()]
+        return F.broadcast(spark.createDataFrame(rows, "bus string, before_us bigint, now_us bigint"))
+
+    def cuts_of(self, rows: DataFrame) -> DataFrame:
+        """Columns bus, path, seq, ts, event: each cut, for each path in these rows."""
+        cuts = [(cut.bus, cut.seq, instant(cut.until_us), cut.event) for cut in self.cuts]
+        frame = rows.sparkSession.createDataFrame(cuts, "bus string, seq bigint, ts timestamp, event string")
+        return rows.select("bus", "path").distinct().join(F.broadcast(frame), "bus")
+
+    def known_until(self, instant: datetime) -> Clock:
+        """The same, where it is known that nothing else came until an instant."""
+        until_us = micros(instant)
+        now = {bus: max(now_us, until_us) for bus, now_us in self.now.items()}
+        return replace(self, now=now)
+
+
+def micros(instant: datetime) -> int:
+    """Microseconds since 1970; an instant without a zone is in UTC."""
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    past = aware - _EPOCH
+    return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
+
+
+def instant(us: int) -> datetime:
+    """The instant so many microseconds after 1970."""
+    return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
+
+
+def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Clock:
+    """Read the clock off the events of a batch; this runs a small job."""
+    earlier = dict(before or {})
+    is_cut = F.col("event").isin(*CUTS)
+    since_us = F.expr("unix_micros(try_to_timestamp(get_json_object(detail, '$.since')))")
+    cut = F.struct("seq", "event", F.expr("unix_micros(ts)").alias("us"), since_us.alias("since_us"))
+    found = (
+        events.groupBy("bus")
+        .agg(
+            F.max("seq").alias("seq"),
+            F.expr("unix_micros(max(ts))").alias("us"),
+            F.count("*").alias("count"),
+            F.count_if(F.col("event").isin("set", "call")).alias("requests"),
+            F.collect_list(F.when(is_cut, cut)).alias("cuts"),
+        )
+        .collect()
+    )
+    cuts = [(row.bus, one) for row in found for one in sorted(row.cuts)]
+    known_us = _known_before(events, [(bus, one.seq) for bus, one in cuts if one.event != "stop"], earlier)
+    return Clock(
+        before=earlier,
+        now={**earlier, **{row.bus: row.us for row in found}},
+        cuts=tuple(_read_cut(bus, one, known_us) for bus, one in cuts),
+        seqs={row.bus: row.seq for row in found},
+        counts={row.bus: row["count"] for row in found},
+        requests=sum(row.requests for row in found),
+    )
+
+
+def _read_cut(bus: str, cut: Row, known_us: Mapping[tuple[str, int], int]) -> Cut:
+    if cut.event == "stop":
+        return Cut(bus, cut.seq, cut.us, cut.event)
+    last_us = known_us.get((bus, cut.seq), cut.us)
+    until_us = last_us if cut.since_us is None else min(max(cut.since_us, last_us), cut.us)
+    return Cut(bus, cut.seq, until_us, cut.event)
+
+
+def _known_before(
+    events: DataFrame, cuts: list[tuple[str, int]], before: Mapping[str, int]
+) -> dict[tuple[str, int], int]:
+    """When the last event before each cut was."""
+    if not cuts:
+        return {}
+    frame = events.sparkSession.createDataFrame(cuts, "cut_bus string, cut_seq bigint")
+    earlier = (F.col("bus") == F.col("cut_bus")) & (F.col("seq") < F.col("cut_seq"))
+    found = (
+        events.select("bus", "seq", "ts")
+        .join(F.broadcast(frame), earlier)
+        .groupBy("bus", "cut_seq")
+        .agg(F.expr("unix_micros(max(ts))").alias("us"))
+        .collect()
+    )
+    known = {(bus, seq): before[bus] for bus, seq in cuts if bus in before}
+    return known | {(row.bus, row.cut_seq): row.us for row in found}

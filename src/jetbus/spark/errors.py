@@ -1,0 +1,64 @@
+"""What can go wrong on the Spark side, named by what the caller can do about it.
+
+    JetSparkError
+        JavaMissing     Spark needs Java 17 and found none
+        BadOption       an option, a column or a rule that cannot be meant; ``option`` has its name
+            BadAlarm        an entry of an alarm file that cannot be meant
+        DataLoss        events that a checkpoint still needs are gone from the journal
+        NotTables       a directory that holds no tables of a pipeline, or those of another one
+        SetsFailed      set requests that the bus refused; ``failed`` has them
+
+All of them are raised in the driver before a job starts, except ``SetsFailed``, which is raised after it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BadAlarm", "BadOption", "DataLoss", "JavaMissing", "JetSparkError", "NotTables", "SetsFailed"]
+
+
+class JetSparkError(Exception):
+    """Anything that went wrong on the Spark side."""
+
+
+class JavaMissing(JetSparkError):
+    """Spark needs Java 17 and found none."""
+
+
+class BadOption(JetSparkError, ValueError):
+    """An option, a column or a rule that cannot be meant."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option = option
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"option {self.option!r}: {self.problem}"
+
+
+class BadAlarm(BadOption):
+    """An entry of an alarm file that cannot be meant."""
+
+    def __str__(self) -> str:
+        return f"alarm {self.option!r}: {self.problem}"
+
+
+class DataLoss(JetSparkError):
+    """Events that a checkpoint still needs are gone from the journal."""
+
+
+class NotTables(JetSparkError):
+    """A directory that holds no tables of a pipeline, or those of another one."""
+
+
+class SetsFailed(JetSparkError):
+    """Set requests that the bus refused."""
+
+    def __init__(self, message: str, failed: list[tuple[str, str]]) -> None:
+        super().__init__(message, failed)
+        self.message = message
+        self.failed = failed
+        """Path and reason of each, as far as they were kept."""
+
+    def __str__(self) -> str:
+        return self.message

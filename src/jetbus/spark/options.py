@@ -1,0 +1,254 @@
+"""The options of format ``jet``: which there are, what each takes, and what is said where one is wrong.
+
+Spark gives options as text and knows no case. Everything is checked here, once, in the driver, before a job starts.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jetbus.errors import JetError
+from jetbus.journal.errors import BadInstant
+from jetbus.journal.instants import read_instant
+from jetbus.rules import PATH_TESTS, Rule, parse_rule, read_rule
+from jetbus.spark.errors import BadOption
+
+__all__ = ["OPTIONS", "Options", "read_options"]
+
+PARTITION_EVENTS = 250_000
+
+_RULE_WORDS = (*PATH_TESTS, "caseInsensitive", "value", "valueField")
+
+OPTIONS: dict[str, str] = {
+    "path": "directory of a journal, a glob, or several as .load([...])",
+    "url": "address of a live daemon, such as jet://host:11122",
+    "user": "who to log in as at the daemon",
+    "password": "the password of that user",
+    "rule": 'which events, as rule text: "plant/** value>7"',
+    **{word: f"which events: the fetch rule's word {word}" for word in _RULE_WORDS},
+    "since": "events from this instant on: 2026-03-01T12:00:00Z or -2h",
+    "until": "events before this instant",
+    "asOf": "the tree at this instant instead of events",
+    "start": "where to begin: earliest, latest, a seq, an instant, or JSON with a seq per bus",
+    "maxEventsPerBatch": "events of one batch of a stream, at the most",
+    "eventsPerPartition": f"events that one task reads, {PARTITION_EVENTS} unless told otherwise",
+    "failOnDataLoss": "false: go on where events that are still to be read were dropped",
+    "timeoutS": "how long a set request may take, in seconds",
+    "onFailure": "what failed set requests do: fail (after all were tried) or ignore",
+}
+"""Every option and what it takes."""
+
+_NAMES = {name.lower(): name for name in OPTIONS}
+_SPARKS_OWN = ("paths", "header", "mergeschema", "checkpointlocation", "batchid")
+"""Options that Spark itself puts among ours."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for."""
+
+    directories: tuple[Path, ...] = ()
+    globs: tuple[str, ...] = ()
+    url: str | None = None
+    user: str | None = None
+    password: str | None = None
+    rule: Rule | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    as_of: str | None = None
+    start: str = "earliest"
+    batch_events_max: int | None = None
+    partition_events: int = PARTITION_EVENTS
+    fail_on_data_loss: bool = True
+    timeout_s: float = 10.0
+    ignore_failures: bool = False
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether a tree is asked for, and not events."""
+        return self.as_of is not None or self.url is not None
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """The options as they are meant."""
+    words = _known(given)
+    globs = _paths(given)
+    if bool(globs) == ("url" in words):
+        raise BadOption(
+            "path", "give either a journal, .load(directory), or a live daemon, .option('url', 'jet://host')"
+        )
+    return Options(
+        directories=tuple(directory for text in globs for directory in _directories(text)),
+        globs=tuple(globs),
+        url=words.get("url"),
+        user=words.get("user"),
+        password=words.get("password"),
+        rule=_rule(words),
+        since_us=_instant(words, "since"),
+        until_us=_instant(words, "until"),
+        as_of=_as_of(words),
+        start=_start(words),
+        batch_events_max=_count(words, "maxEventsPerBatch"),
+        partition_events=_count(words, "eventsPerPartition") or PARTITION_EVENTS,
+        fail_on_data_loss=_flag(words, "failOnDataLoss", True),
+        timeout_s=_seconds(words, "timeoutS", 10.0),
+        ignore_failures=_choice(words, "onFailure", ("fail", "ignore")) == "ignore",
+    )
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    words = {}
+    for key, text in given.items():
+        name = _NAMES.get(key.lower())
+        if name is not None:
+            words[name] = text
+        elif key.lower() not in _SPARKS_OWN:
+            raise BadOption(key, f"there is none of that name; there are {', '.join(OPTIONS)}")
+    return words
+
+
+# -- where
+
+
+def _paths(given: Mapping[str, str]) -> list[str]:
+    lowered = {key.lower(): text for key, text in given.items()}
+    if several := lowered.get("paths"):
+        return [_local(str(path)) for path in json.loads(several)]
+    return [_local(lowered["path"])] if lowered.get("path") else []
+
+
+def _local(path: str) -> str:
+    scheme, colon, rest = path.partition(":")
+    if not colon or "/" in scheme:
+        return path
+    if scheme != "file":
+        raise BadOption("path", f"{path!r} is not on a file system of this machine; mount it, or use the option url")
+    return "/" + rest.lstrip("/")
+
+
+def _directories(text: str) -> list[Path]:
+    if not glob.has_magic(text) or Path(text).is_dir():
+        return [Path(text)]
+    found = [Path(path) for path in sorted(glob.glob(text)) if Path(path).is_dir()]  # noqa: PTH207 - may be absolute
+    if not found:
+        raise BadOption("path", f"no directory matches {text!r}")
+    return found
+
+
+def directories_now(options: Options) -> tuple[Path, ...]:
+    """The directories that the options mean by now: a glob may match more than it did."""
+    return tuple(directory for text in options.globs for directory in _directories(text))
+
+
+# -- which events
+
+
+def _rule(words: Mapping[str, str]) -> Rule | None:
+    path: dict[str, Any] = {}
+    params: dict[str, Any] = {"path": path}
+    for name, text in words.items():
+        if name in PATH_TESTS:
+            path[name] = _json(name, text, list) if PATH_TESTS[name].takes_list else text
+        elif name == "caseInsensitive":
+            path[name] = _flag(words, name, False)
+        elif name in ("value", "valueField"):
+            params[name] = _json(name, text, dict)
+    if not path and len(params) == 1 and "rule" not in words:
+        return None
+    try:
+        wanted = read_rule(params)
+    except JetError as problem:
+        raise BadOption(", ".join([*path, *params][:1]) or "rule", str(problem)) from problem
+    if "rule" not in words:
+        return wanted
+    try:
+        return parse_rule(words["rule"]).both(wanted)
+    except JetError as problem:
+        raise BadOption("rule", str(problem)) from problem
+
+
+def _json(name: str, text: str, kind: type) -> Any:
+    example = '["a", "b"]' if kind is list else '{"greaterThan": 7}'
+    try:
+        told = json.loads(text)
+    except ValueError:
+        told = None
+    if not isinstance(told, kind):
+        raise BadOption(name, f"{text!r} is not understood; write it as JSON such as {example}")
+    return told
+
+
+# -- small things
+
+
+def _instant(words: Mapping[str, str], name: str) -> int | None:
+    if name not in words:
+        return None
+    try:
+        return read_instant(words[name])
+    except BadInstant as problem:
+        raise BadOption(name, str(problem)) from problem
+
+
+def _as_of(words: Mapping[str, str]) -> str | None:
+    if "asOf" not in words:
+        return None
+    for other in ("url", "since", "until", "start"):
+        if other in words:
+            needs = "needs a journal; load its directory" if other == "url" else f"cannot be combined with {other}"
+            raise BadOption("asOf", needs)
+    _instant(words, "asOf")
+    return words["asOf"]
+
+
+def _start(words: Mapping[str, str]) -> str:
+    text = words.get("start", "earliest").strip()
+    if text in ("earliest", "latest") or text.isdigit():
+        return text
+    if text.startswith("{"):
+        seqs = _json("start", text, dict)
+        if not all(isinstance(seq, int) and seq >= 0 for seq in seqs.values()):
+            raise BadOption("start", f'{text!r} has other things than seqs; write it as {{"bus": 123}}')
+        return text
+    try:
+        read_instant(text)
+    except BadInstant:
+        raise BadOption(
+            "start", f"{text!r} is not understood; write earliest, latest, a seq, an instant or JSON with a seq per bus"
+        ) from None
+    return text
+
+
+def _count(words: Mapping[str, str], name: str) -> int | None:
+    text = words.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise BadOption(name, f"{text!r} is no number of events; write a whole number from 1 on")
+    return int(text)
+
+
+def _seconds(words: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        seconds = float(words.get(name, default))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise BadOption(name, f"{words[name]!r} is no number of seconds")
+    return seconds
+
+
+def _flag(words: Mapping[str, str], name: str, default: bool) -> bool:
+    return _choice(words, name, ("true", "false"), "true" if default else "false") == "true"
+
+
+def _choice(words: Mapping[str, str], name: str, choices: tuple[str, ...], default: str | None = None) -> str:
+    text = words.get(name, default or choices[0]).lower()
+    if text not in choices:
+        raise BadOption(name, f"{words[name]!r} is not one of {', '.join(choices)}")
+    return text

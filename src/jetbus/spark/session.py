@@ -1,0 +1,111 @@
+"""One place that makes a Spark session as jetbus needs it: Python workers of this interpreter, UTC, Arrow, few shuffle
+partitions, quiet logs.
+
+    spark = jetbus.spark.session()
+
+A session that exists already, such as a notebook's, is used as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jetbus.spark.errors import JavaMissing
+
+__all__ = ["session"]
+
+MEMORY = "2g"
+SHUFFLES_PER_CORE = 1
+_JAVA = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS: dict[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # A stage writes rows of several tables and days at once; without open writers for each it would sort first.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # Success markers are noise: the manifest says what is there.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # A batch without events has nothing to tell.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    # One batch runs more generated classes than the default cache of 100 holds; it would compile all of them each time.
+    "spark.sql.codegen.cache.maxEntries": "4000",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What every session of ours is made with; ``settings`` of ``session`` win over these."""
+
+LOCAL_SETTINGS: dict[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(master: str | None = None, *, name: str = "jetbus", memory: str = MEMORY, **settings: str) -> SparkSession:
+    """The running session, or a new one: local with all cores unless ``master`` says otherwise.
+
+    Further ``settings`` are Spark's own with ``__`` for dots: ``spark__ui__enabled="true"``.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    check_java()
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    # Workers of another interpreter fail with errors that tell nothing of it.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if chosen.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder: Any = SparkSession.builder.master(chosen).appName(name).config("spark.driver.memory", memory)
+    own = {key.replace("__", "."): value for key, value in settings.items()}
+    defaults = _defaults(chosen)
+    if _JAVA in own:
+        own[_JAVA] = f"{defaults[_JAVA]} {own[_JAVA]}"
+    for key, value in {**defaults, **own}.items():
+        builder = builder.config(key, value)
+    made: SparkSession = builder.getOrCreate()
+    return made
+
+
+def _defaults(master: str) -> dict[str, str]:
+    local = master.startswith("local")
+    return {
+        **SETTINGS,
+        **(LOCAL_SETTINGS if local else {}),
+        "spark.sql.shuffle.partitions": str(_cores(master) * SHUFFLES_PER_CORE),
+        _JAVA: f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }
+
+
+def _cores(master: str) -> int:
+    """The cores of a local master; on a cluster a number that adaptive execution merges down where it is too many."""
+    inside = master.removeprefix("local").strip("[]").split(",")[0]
+    if not master.startswith("local"):
+        return 64
+    if inside == "*":
+        return os.cpu_count() or 1
+    return int(inside) if inside.isdigit() else 1
+
+
+def check_java() -> None:
+    """Raise ``JavaMissing`` unless there is a Java for Spark to run on."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").exists():
+        raise JavaMissing(f"JAVA_HOME is {home!r}, but there is no bin/java in it; set it to a Java 17 or unset it")
+    if not home and shutil.which("java") is None:
+        raise JavaMissing(
+            "Spark needs Java 17 and there is no 'java' on the PATH; install it "
+            "(Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
+            "or set JAVA_HOME to where it is"
+        )

@@ -1,0 +1,251 @@
+"""Spark to the bus: rows as set requests (format ``jet``), and rows as states of our own (``publish``).
+
+    df.select("path", "value").write.format("jet").option("url", "jet://localhost").mode("append").save()
+    with publish(rollups, url="jet://localhost", prefix="spark/rollups"): ...
+
+A set request is for a state that somebody else owns. It is sent from the task that has the row, many at a time, and
+failed ones are reported when all have been tried. A published state belongs to the driver's peer: it lives as long as
+the peer does and vanishes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Self
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StringType, StructType
+
+from jetbus.errors import JetError
+from jetbus.peer import Peer, PeerAsync
+from jetbus.spark.errors import BadOption, SetsFailed
+from jetbus.spark.options import Options
+
+__all__ = ["Publisher", "SetStreamWriter", "SetWriter", "publish"]
+
+AT_ONCE = 256
+"""Set requests of one task that wait for their answers, at the most."""
+FAILED_KEPT = 20
+"""Failed rows that each task reports by name; the others are counted."""
+STATES_MAX = 100_000
+"""States that one publisher owns, at the most."""
+
+
+# -- rows as set requests
+
+
+@dataclass
+class Tried(WriterCommitMessage):
+    """What a task has done: how many rows, how many failed, and some of those."""
+
+    rows: int = 0
+    failures: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+    def fail(self, path: str, reason: str) -> None:
+        self.failures += 1
+        if len(self.failed) < FAILED_KEPT:
+            self.failed.append((path, reason))
+
+
+class _Sets:
+    """What the writers of a batch and of a stream have in common."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if options.url is None:
+            raise BadOption(
+                "url", "rows are set on a live bus; give .option('url', 'jet://host') and save() without a path"
+            )
+        for name in ("path", "value"):
+            if name not in schema.names:
+                raise BadOption("columns", f"there is no column {name!r}; a row to set has path and value")
+        if not isinstance(schema["path"].dataType, StringType):
+            raise BadOption("columns", f"path is a {schema['path'].dataType.simpleString()}; it must be a string")
+        self._options = options
+        self._is_json = isinstance(schema["value"].dataType, StringType)
+        _check_reachable(options)
+
+    def write(self, iterator: Iterator[Row]) -> Tried:
+        """Set all rows of a task."""
+        return asyncio.run(self._set_all(iterator))
+
+    async def _set_all(self, rows: Iterator[Row]) -> Tried:
+        tried = Tried()
+        options = self._options
+        async with PeerAsync(
+            options.url, name="spark", user=options.user, password=options.password, reconnect=False
+        ) as peer:
+            waiting: set[asyncio.Task[None]] = set()
+            for row in rows:
+                if len(waiting) >= AT_ONCE:
+                    _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                waiting.add(asyncio.create_task(self._set(peer, row, tried)))
+            if waiting:
+                await asyncio.wait(waiting)
+        return tried
+
+    async def _set(self, peer: PeerAsync, row: Row, tried: Tried) -> None:
+        tried.rows += 1
+        try:
+            value = json.loads(row["value"]) if self._is_json and row["value"] is not None else plain(row["value"])
+        except ValueError:
+            tried.fail(row["path"], f"the value {row['value']!r} is no JSON; write text as to_json or in quotes")
+            return
+        try:
+            await peer.set(row["path"], value, timeout_s=self._options.timeout_s)
+        except JetError as problem:
+            tried.fail(row["path"], str(problem))
+
+    def _report(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        tried = [message for message in messages if isinstance(message, Tried)]
+        failures = sum(one.failures for one in tried)
+        if not failures or self._options.ignore_failures:
+            return
+        failed = [pair for one in tried for pair in one.failed][:FAILED_KEPT]
+        listed = "".join(f"\n  {path}: {reason}" for path, reason in failed)
+        more = f"\n  and {failures - len(failed)} more" if failures > len(failed) else ""
+        raise SetsFailed(
+            f"{failures} of {sum(one.rows for one in tried)} rows could not be set, the others were:{listed}{more}",
+            failed,
+        )
+
+
+class SetWriter(_Sets, DataSourceWriter):
+    """Rows of a batch as set requests."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._report(messages)
+
+
+class SetStreamWriter(_Sets, DataSourceStreamWriter):
+    """Rows of a stream as set requests. After a crash a batch can be set again, which changes nothing."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        self._report(messages)
+
+
+def _check_reachable(options: Options) -> None:
+    from jetbus.spark.source import connected
+
+    connected(options).close()
+
+
+def plain(value: Any) -> Any:
+    """A value of a row as JSON has it."""
+    if isinstance(value, Row):
+        return {name: plain(part) for name, part in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# -- rows as states
+
+
+class Publisher:
+    """States that are made of rows, owned by a peer of the driver."""
+
+    def __init__(self, peer: Peer, prefix: str) -> None:
+        self._peer = peer
+        self._prefix = prefix.rstrip("/")
+        self._states: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def show(self, values: Iterable[tuple[str, Any]]) -> None:
+        """Give states these values; one that has its value already is left alone, so that repeating changes nothing."""
+        with self._lock:
+            for path, value in values:
+                full = f"{self._prefix}/{path}"
+                state = self._states.get(full)
+                if state is None:
+                    if len(self._states) >= STATES_MAX:
+                        raise BadOption(
+                            "prefix", f"more than {STATES_MAX} states; publish fewer rows, such as the newest"
+                        )
+                    self._states[full] = self._peer.add_state(full, value)
+                elif not _same(state.value, value):
+                    state.change(value)
+
+    def show_rows(self, frame: DataFrame) -> None:
+        """Show the rows of a frame: column ``path`` says where, the others are the value."""
+        rest = [name for name in frame.columns if name != "path"]
+        rows = frame.limit(STATES_MAX + 1).collect()
+        if rest == ["value"]:
+            self.show((row["path"], plain(row["value"])) for row in rows)
+        else:
+            self.show((row["path"], {name: plain(row[name]) for name in rest}) for row in rows)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+class Published:
+    """A frame on the bus, for as long as it is wanted."""
+
+    def __init__(self, peer: Peer, query: StreamingQuery | None) -> None:
+        self._peer = peer
+        self.query = query
+
+    def close(self) -> None:
+        """Take the states off the bus again, and stop the stream behind them."""
+        if self.query is not None:
+            self.query.stop()
+        self._peer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+def publish(
+    frame: DataFrame,
+    *,
+    prefix: str,
+    url: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    every_s: float = 1.0,
+    checkpoint: str | None = None,
+    rows: Callable[[DataFrame], DataFrame] | None = None,
+) -> Published:
+    """Show rows as states below ``prefix``: column ``path`` says where, the others are the value.
+
+    A stream is shown batch by batch until it is closed; ``rows`` may make of each batch what is to be shown.
+    """
+    if "path" not in frame.columns and rows is None:
+        raise BadOption("columns", "there is no column 'path', which says where each row is to be shown")
+    try:
+        peer = Peer(url, name="spark", user=user, password=password)
+        peer.connect()
+    except (JetError, OSError, ValueError) as problem:
+        raise BadOption("url", str(problem)) from problem
+    shown = Publisher(peer, prefix)
+    make = rows or (lambda batch: batch)
+    try:
+        if not frame.isStreaming:
+            shown.show_rows(make(frame))
+            return Published(peer, None)
+        writer = frame.writeStream.foreachBatch(lambda batch, _number: shown.show_rows(make(batch)))
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", checkpoint)
+        return Published(peer, writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds").start())
+    except BaseException:
+        peer.close()
+        raise

@@ -1,0 +1,275 @@
+"""Tables on disk: Parquet files by day, committed batch by batch through a manifest.
+
+    DIR/
+      manifest.json                      which files count; see ``manifest``
+      events/day=2026-03-01/...parquet   the tables, each by day
+      open/history/...parquet            what a stage carries to the next batch
+      staging/                           a batch that is being made
+      checkpoint/                        Spark's own
+      lock                               held by the one pipeline that writes
+
+A batch is written to ``staging``, moved to its place and then named in the manifest. What a crash leaves behind is
+named nowhere, and removed by the next writer. Small files are merged as the run goes on, like with like in size, so
+that each row is rewritten only a few times.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+from jetbus.spark.errors import NotTables
+from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
+from jetbus.spark.schemas import TABLES, Table
+from jetbus.spark.stages import OPEN
+
+__all__ = ["Store", "Tables", "attach"]
+
+MERGE_FILES = 8
+"""So many files of one size and day become one."""
+MERGE_BYTES_MIN = 128 * 1024
+MERGE_BYTES_MAX = 128 * 1024 * 1024
+"""Files from this size on are left alone."""
+TRASH_S = 600.0
+"""How long a replaced file stays for those who are reading it."""
+
+SHOWN_OPEN = ("history", "availability")
+"""Tables whose open rows are shown with the others: values in force, states on the bus."""
+
+
+class Store:
+    """The tables of one directory, for the one who writes them."""
+
+    def __init__(self, directory: str | Path, *, trash_s: float = TRASH_S) -> None:
+        self.directory = Path(directory).absolute()
+        self._trash_s = trash_s
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = self._locked()
+        try:
+            self.manifest = self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _locked(self) -> int:
+        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise NotTables(
+                f"another pipeline writes to {self.directory}; stop it or choose another directory"
+            ) from None
+        return lock
+
+    def _begin(self) -> Manifest:
+        if (self.directory / "manifest.json").exists():
+            manifest = read_manifest(self.directory)
+        elif strangers := [entry.name for entry in self.directory.iterdir() if entry.name != "lock"]:
+            raise NotTables(
+                f"{self.directory} is not empty and holds no tables, but {strangers[0]!r}; choose another one"
+            )
+        else:
+            manifest = Manifest()
+            write_manifest(self.directory, manifest)
+        self._sweep(manifest)
+        return manifest
+
+    def _sweep(self, manifest: Manifest) -> None:
+        """Remove what a crash has left behind."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+        kept = manifest.files()
+        for place in (*TABLES, OPEN):
+            for file in (self.directory / place).rglob("*.parquet"):
+                if str(file.relative_to(self.directory)) not in kept:
+                    file.unlink()
+
+    def close(self) -> None:
+        """Let another pipeline write."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def staging(self) -> Path:
+        return self.directory / "staging"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where Spark keeps how far the stream has come; it belongs to just these tables."""
+        return self.directory / "checkpoint" / self.manifest.id
+
+    # -- a batch
+
+    def carried(self, spark: SparkSession, stage: str, table: str) -> DataFrame | None:
+        """The rows that a stage has left open, None if there are none."""
+        files = self.manifest.open.get(stage, [])
+        if not files:
+            return None
+        return spark.read.schema(TABLES[table].schema).parquet(*[str(self.directory / file.path) for file in files])
+
+    def stage(self, rows: DataFrame, name: str, table: str) -> None:
+        """Write what a stage gives, its column ``into`` saying where each row belongs."""
+        day = F.when(F.col("into") != OPEN, F.to_date(TABLES[table].time))
+        rows.withColumn("day", day).write.mode("overwrite").partitionBy("into", "day").parquet(str(self.staging / name))
+
+    def staged(self, spark: SparkSession, name: str, table: str) -> DataFrame:
+        """What a stage has just written, to go on from."""
+        return spark.read.schema(TABLES[table].schema).parquet(str(self.staging / name)).select(*TABLES[table].names)
+
+    def commit(self, stages: Iterable[str], seqs: Mapping[str, int], clock_us: Mapping[str, int]) -> None:
+        """Make what these stages have written part of the tables, all at once."""
+        before = self.manifest
+        tables = {name: list(files) for name, files in before.tables.items()}
+        still_open = dict(before.open)
+        batch = before.batch + 1
+        for name in stages:
+            still_open[name] = []
+            for into, day, file in _written(self.staging / name):
+                if into == OPEN:
+                    still_open[name].append(self._place(file, Path(OPEN, name), batch))
+                else:
+                    tables.setdefault(into, []).append(self._place(file, Path(into, day), batch))
+        fresh = replace(
+            before,
+            batch=batch,
+            seqs={**before.seqs, **seqs},
+            clock_us={**before.clock_us, **clock_us},
+            tables=tables,
+            open=still_open,
+        )
+        write_manifest(self.directory, fresh)
+        self.manifest = fresh
+        for path in {file.path for files in before.open.values() for file in files} - fresh.files():
+            (self.directory / path).unlink(missing_ok=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _place(self, file: Path, folder: Path, batch: int) -> File:
+        """Move a file to where it belongs."""
+        place = self.directory / folder / f"{batch:010}-{uuid.uuid4().hex[:12]}.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
+        return File(str(place.relative_to(self.directory)), place.stat().st_size)
+
+    # -- merging small files
+
+    def merge(self, spark: SparkSession) -> int:
+        """Merge one group of small files, the largest one; gives how many files became one, 0 if there is no need."""
+        groups = self._groups()
+        if not groups:
+            return 0
+        (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
+        rows = spark.read.schema(TABLES[table].schema).parquet(*[str(self.directory / file.path) for file in files])
+        # In order of path: who looks for few of them can skip the rest.
+        order = [name for name in ("path", "seq") if name in TABLES[table].names]
+        rows.coalesce(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(self.staging / "merged"))
+        merged = [
+            self._place(file, Path(table, day), self.manifest.batch) for file in _parquet(self.staging / "merged")
+        ]
+        self._replace(table, files, merged)
+        return len(files)
+
+    def _groups(self) -> dict[tuple[str, str], list[File]]:
+        """Files of one table, day and order of size, where there are enough to merge."""
+        groups: dict[tuple[str, str, int], list[File]] = {}
+        for table, files in self.manifest.tables.items():
+            for file in files:
+                if file.bytes < MERGE_BYTES_MAX:
+                    groups.setdefault((table, Path(file.path).parts[1], _size_class(file.bytes)), []).append(file)
+        return {key[:2]: files for key, files in groups.items() if len(files) >= MERGE_FILES}
+
+    def _replace(self, table: str, gone: list[File], fresh: list[File]) -> None:
+        now_s = time.time()
+        old = {file.path for file in gone}
+        expired = [file for file in self.manifest.trash if file.at_s + self._trash_s < now_s]
+        tables = dict(self.manifest.tables)
+        tables[table] = [file for file in tables[table] if file.path not in old] + fresh
+        trash = [file for file in self.manifest.trash if file not in expired]
+        trash += [Trash(path, now_s) for path in sorted(old)]
+        self.manifest = replace(self.manifest, tables=tables, trash=trash)
+        write_manifest(self.directory, self.manifest)
+        for file in expired:
+            (self.directory / file.path).unlink(missing_ok=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+
+def _size_class(size_bytes: int) -> int:
+    return max(0, (size_bytes // MERGE_BYTES_MIN).bit_length() - 1) // 3
+
+
+def _parquet(folder: Path) -> list[Path]:
+    """The Parquet files below a folder; a killed task can leave empty ones, which are none."""
+    return sorted(
+        file for file in folder.rglob("*.parquet") if not file.name.startswith(("_", ".")) and file.stat().st_size
+    )
+
+
+def _written(folder: Path) -> list[tuple[str, str, Path]]:
+    """Where each file that a stage wrote belongs: table, folder of its day, file."""
+    found = []
+    for file in _parquet(folder):
+        into, day = file.relative_to(folder).parts[:2]
+        found.append((into.removeprefix("into="), day, file))
+    return found
+
+
+# -- reading
+
+
+class Tables:
+    """The tables of a directory as they are at one moment, for anybody to read."""
+
+    def __init__(self, spark: SparkSession, directory: str | Path) -> None:
+        self.spark = spark
+        self.directory = Path(directory).absolute()
+        self.manifest = read_manifest(self.directory)
+
+    def refresh(self) -> None:
+        """Look at what has been committed since."""
+        self.manifest = read_manifest(self.directory)
+
+    def frame(self, name: str) -> DataFrame:
+        """One table; those of values in force and states on the bus have their open rows, too."""
+        if name not in TABLES:
+            raise NotTables(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        table = TABLES[name]
+        rows = self._read(table, self.manifest.tables.get(name, []), name)
+        return rows.unionByName(self.open_rows(name)) if name in SHOWN_OPEN else rows
+
+    def open_rows(self, name: str) -> DataFrame:
+        """The rows of a table whose end is not known yet."""
+        table = TABLES[name]
+        files = self.manifest.open.get("rollups" if name.startswith("rollups") else name, [])
+        rows = self._read(table, files, None)
+        return rows.withColumn("day", F.to_date(table.time))
+
+    def _read(self, table: Table, files: list[File], folder: str | None) -> DataFrame:
+        schema = table.schema if folder is None else table.schema.add("day", "date")
+        if not files:
+            return self.spark.createDataFrame([], schema)
+        reader = self.spark.read.schema(schema)
+        if folder is not None:
+            reader = reader.option("basePath", str(self.directory / folder))
+        return reader.parquet(*[str(self.directory / file.path) for file in files])
+
+
+def attach(spark: SparkSession, directory: str | Path) -> Tables:
+    """Make a view of each table, as it is now, so that ``spark.sql("select ... from rollups_1m")`` works.
+
+    Besides the tables there is ``alarms_open``: alarms that are raised or wait for their hold time. Call it again to
+    see what has come since.
+    """
+    tables = Tables(spark, directory)
+    for name in TABLES:
+        tables.frame(name).createOrReplaceTempView(name)
+    tables.open_rows("alarms").createOrReplaceTempView("alarms_open")
+    return tables

@@ -1,0 +1,58 @@
+"""Rows of Spark and rows of the reference side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import Row as SparkRow
+
+from jetbus.spark.clock import micros
+from jetbus.spark.schemas import TABLES
+from spark.reference import Row
+
+KEYS = {
+    "events": ("bus", "seq"),
+    "history": ("bus", "seq"),
+    "availability": ("bus", "seq"),
+    "requests": ("bus", "window_start", "event", "path", "caller"),
+    "alarms": ("alarm", "bus", "path", "seq", "what"),
+    **{name: ("bus", "path", "window_start") for name in TABLES if name.startswith("rollups")},
+}
+
+
+def rows_of(frame: DataFrame | Iterable[SparkRow]) -> list[Row]:
+    """Rows as dicts, with times in microseconds."""
+    found = frame.collect() if isinstance(frame, DataFrame) else frame
+    return [{name: _plain(value) for name, value in row.asDict().items() if name != "day"} for row in found]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return micros(value if value.tzinfo else value.astimezone(UTC))
+    return value.toPython() if hasattr(value, "toPython") else value
+
+
+def assert_same(table: str, got: list[Row], wanted: list[Row]) -> None:
+    """The same rows in any order; numbers may differ in their last digits."""
+    key = KEYS[table]
+    names = TABLES[table].names
+
+    def ordered(rows: list[Row]) -> list[Row]:
+        return sorted(rows, key=lambda row: tuple(str(row[name]) for name in key))
+
+    got, wanted = ordered(got), ordered(wanted)
+    assert [tuple(row[name] for name in key) for row in got] == [tuple(row[name] for name in key) for row in wanted]
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert set(mine) == set(theirs) == set(names)
+        wrong = [name for name in names if not _same(mine[name], theirs[name])]
+        assert not wrong, f"{wrong} differ:\n{mine}\n{theirs}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-6)
+    return type(a) is type(b) and bool(a == b)

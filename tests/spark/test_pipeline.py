@@ -1,0 +1,134 @@
+"""The pipeline from journals to tables: exactly once, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jetbus.spark import Batch, NotTables, Pipeline, Tables, attach
+from jetbus.spark.schemas import TABLES
+from spark import reference
+from spark.compare import assert_same, rows_of
+from spark.journals import write_log
+from spark.logs import make_log
+from spark.reference import AlarmRule, Event, Row
+
+ALARM_FILE = """
+[alarm.high]
+rule = "pump/**"
+when = "num > 60"
+clear = "num < 20"
+hold = "250ms"
+"""
+ALARM = AlarmRule(
+    "high",
+    lambda path: path.startswith("pump/"),
+    lambda v: (v["num"] or 0) > 60,
+    lambda v: v["num"] is not None and v["num"] < 20,
+    250_000,
+)
+
+
+def wanted(log: list[Event]) -> dict[str, list[Row]]:
+    return {
+        "events": reference.events(log),
+        "history": reference.history(log),
+        **{name: reference.rollups(log, name) for name in TABLES if name.startswith("rollups")},
+        "availability": reference.availability(log),
+        "requests": reference.requests(log),
+        "alarms": reference.alarms(log, [ALARM]),
+    }
+
+
+def check(tables: Tables, log: list[Event]) -> None:
+    """The tables on disk are those of the reference."""
+    for name, rows in wanted(log).items():
+        assert rows, name
+        assert_same(name, rows_of(tables.frame(name)), rows)
+
+
+@pytest.fixture
+def alarm_file(tmp_path: Path) -> Path:
+    file = tmp_path / "alarms.toml"
+    file.write_text(ALARM_FILE)
+    return file
+
+
+def test_tables_hold_each_event_exactly_once(spark: SparkSession, tmp_path: Path, alarm_file: Path) -> None:
+    """Two buses go into one set of tables in several runs and batches, also after a checkpoint was lost."""
+    log = make_log(random.Random(3), 800)
+    told: list[Batch] = []
+    tables = tmp_path / "tables"
+    for upto, batch in ((500, 200), (800, 1000)):
+        write_log(tmp_path / "journals", log[upto - (500 if upto == 500 else 300) : upto])
+        with Pipeline(
+            spark,
+            tmp_path / "journals" / "*",
+            tables,
+            alarm_file=alarm_file,
+            batch_events_max=batch,
+            on_batch=told.append,
+        ) as pipeline:
+            pipeline.run_once()
+            for file in sorted(pipeline.store.checkpoint.rglob("*"), reverse=True):
+                if file.is_file():
+                    file.unlink()
+    assert [batch.events for batch in told] == [200, 200, 100, 300]
+    check(attach(spark, tables), log)
+    assert spark.sql("select count(*) as n from events").first()["n"] == 800  # type: ignore[index]
+    days = {row.day for row in spark.sql("select distinct day from rollups_1m").collect()}
+    assert days == {
+        row.day for row in spark.sql("select distinct to_date(window_start) as day from rollups_1m").collect()
+    }
+
+
+def test_small_files_are_merged(spark: SparkSession, tmp_path: Path) -> None:
+    """Many small batches leave few files, the same rows, and nothing on disk that is in no manifest."""
+    log = make_log(random.Random(4), 320)
+    write_log(tmp_path / "journals", log)
+    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=40) as pipeline:
+        pipeline.run_once()
+        assert pipeline.store.manifest.batch == 8
+        while pipeline.store.merge(spark):
+            pass
+    tables = Tables(spark, tmp_path / "tables")
+    days = len(list((tmp_path / "tables" / "events").iterdir()))
+    assert len(tables.manifest.tables["events"]) < 8 * days
+    assert tables.manifest.trash
+    assert_same("events", rows_of(tables.frame("events")), reference.events(log))
+    assert_same("history", rows_of(tables.frame("history")), reference.history(log))
+    on_disk = {str(file.relative_to(tables.directory)) for file in tables.directory.rglob("*.parquet")}
+    assert on_disk == tables.manifest.files()
+
+
+def test_what_a_crash_leaves_is_no_part_of_the_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that no manifest names are not read, and are removed by the next pipeline."""
+    log = make_log(random.Random(6), 200)
+    write_log(tmp_path / "journals", log)
+    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables") as pipeline:
+        pipeline.run_once()
+    tables = Tables(spark, tmp_path / "tables")
+    whole = tables.directory / tables.manifest.tables["events"][0].path
+    stray = whole.with_name("9999999999-stray.parquet")
+    stray.write_bytes(whole.read_bytes())
+    assert tables.frame("events").count() == 200
+    Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables").close()
+    assert not stray.exists()
+    assert whole.exists()
+
+
+def test_one_pipeline_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    """A second pipeline for the same tables, and tables where other files are, are refused with what to do."""
+    write_log(tmp_path / "journals", make_log(random.Random(7), 20))
+    with (
+        Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables"),
+        pytest.raises(NotTables, match="another pipeline writes"),
+    ):
+        Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables")
+    with pytest.raises(NotTables, match="choose another one"):
+        Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "journals")
+    with pytest.raises(NotTables, match="holds no tables"):
+        attach(spark, tmp_path / "journals")

@@ -1,0 +1,46 @@
+"""Making a session, and what is said where there is no Java; the example of a notebook."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jetbus.spark import JavaMissing, session
+from jetbus.spark.session import check_java
+
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.py"
+
+
+def test_a_running_session_is_used(spark: SparkSession) -> None:
+    """Where there is a session, it is the one that is given; it is in UTC."""
+    assert session("local[7]") is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without Java the error says what to install; a wrong JAVA_HOME is named."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaMissing, match="apt install openjdk-17-jre-headless"):
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JavaMissing, match="there is no bin/java in it"):
+        check_java()
+
+
+def test_the_notebook_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The example records a plant, makes tables, answers questions and draws a picture."""
+    assert spark is not None
+    monkeypatch.setattr(sys, "argv", [str(NOTEBOOK), str(tmp_path)])
+    runpy.run_path(str(NOTEBOOK), run_name="__main__")
+    told = capsys.readouterr().out
+    assert "605 events" in told
+    assert told.count("|hot") == 4
+    assert "the pump ran for 200 s" in told
+    assert (tmp_path / "boiler.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
