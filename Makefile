@@ -55,7 +55,7 @@ benchpeers: install ## measure the Python peers against node-jet's peer and a ra
 	$(BIN)/python bench/peers.py
 
 benchjournal: install ## measure the journal: writing, reading, replay
-	$(BIN)/python bench/journal.py
+	$(BIN)/python bench/journal_write.py
 	$(BIN)/python bench/journal_read.py
 	$(BIN)/python bench/journal_replay.py
 

@@ -1,8 +1,8 @@
 """Measure the journal's writer: events per second of CPU, bytes per event, plain against dictionary-encoded paths.
 
-    python bench/journal.py                  three rounds of a million events each, about two minutes
-    python bench/journal.py --quick          one round of 300,000 events
-    python bench/journal.py --rounds 5 --events 2000000 --strict
+    python bench/journal_write.py                  three rounds of a million events each, about two minutes
+    python bench/journal_write.py --quick          one round of 300,000 events
+    python bench/journal_write.py --rounds 5 --events 2000000 --strict
 
 The events are changes of 1,000 states with paths of 20 to 30 characters and numbers as values, 50 in a turn and 10,000
 in a commit. A writer's figure counts the loop that appends, `take` and `write` with index, checksum and fsync, in user
