@@ -8,8 +8,8 @@ Lives here: the list of cases, one measured run, the tables. The daemons run alr
 
 A daemon is NAME=[PROTO@]HOST:PORT[:PID]. With a PID the daemon is pinned to --daemon-core and its CPU time
 and memory are measured. PROTO is binary (Jet's binary protocol), mqtt, nats, redis, null (nulljet) or journal (a
-Jet daemon that keeps one), each for the cases it is about. The first daemon is the reference of the ratios (or --ref NAME). After a run the next
-one waits until the daemon is idle again. Linux only (/proc), standard library only.
+Jet daemon that keeps one), each for the cases it is about. The first daemon is the reference of the ratios (or
+--ref NAME). After a run the next one waits until the daemon is idle again. Linux only (/proc), standard library only.
 """
 
 import argparse

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import inspect
 import os
 import queue
-import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
 import jetbus
 from jetbus.rules import PATH_TESTS, TYPES, VALUE_TESTS, text
 from jetbus.testing import RunningDaemon, running_daemon
+from support.docs import DEADLINE_S, DOCS, ROOT, run_page
 
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
-DEADLINE_S = 30.0
 PAGES = ["peers.md", "rules.md"]
-
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_PRINT = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
 
 @pytest.fixture
@@ -44,28 +35,11 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningDaemon]:
 # -- the pages
 
 
-def run_block(block: str, names: dict[str, Any]) -> None:
-    """Run a block as if typed into a module, or into `python -m asyncio` if it awaits."""
-    code = compile(block, "<page>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    awaited = eval(code, names)  # noqa: S307 - our own page
-    if code.co_flags & inspect.CO_COROUTINE:
-
-        async def limited() -> None:
-            await asyncio.wait_for(awaited, DEADLINE_S)
-
-        asyncio.run(limited())
-
-
 @pytest.mark.usefixtures("daemon")
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every Python block of a page runs, in order, and prints what its comments say."""
-    blocks = _BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
-    assert len(blocks) > 3
-    names: dict[str, Any] = {"__name__": "page"}
-    for block in blocks:
-        run_block(block, names)
-        assert capsys.readouterr().out.splitlines() == _PRINT.findall(block), block
+    run_page(page, capsys)
 
 
 def rows(heading: str) -> list[list[str]]:

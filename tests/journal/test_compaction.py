@@ -56,7 +56,7 @@ def test_the_same_log(tmp_path: Path) -> None:
     assert len(files) == done.files == 800 // 150 + 1
     assert done.bytes_after == sum(file.stat().st_size for file in files)
     check(tmp_path)
-    assert jetbus.journal.verification(tmp_path) == []
+    assert jetbus.journal.verify(tmp_path) == []
 
 
 def test_idempotent(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_piece_by_piece(tmp_path: Path) -> None:
         jetbus.journal.compact(tmp_path)
     assert len(list_segments(tmp_path)) == 1
     check(tmp_path)
-    assert jetbus.journal.verification(tmp_path) == []
+    assert jetbus.journal.verify(tmp_path) == []
 
 
 def test_days(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_killed_at_each_step(killed: dict[int, tuple[Path, str]], steps: int) ->
     assert sorted(str(file.relative_to(directory)) for file in directory.glob("parquet/*/*")) == sorted(
         span.file for span in read_manifest(directory).spans
     )
-    assert jetbus.journal.verification(directory) == []
+    assert jetbus.journal.verify(directory) == []
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

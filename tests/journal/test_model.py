@@ -266,6 +266,6 @@ def test_against_a_model(story: list[Any], rule: Rule) -> None:
                 assert read(journal.read()) == recorded.rows[first - 1 :]
             first = check_events(journal, recorded.rows, rule)
             check_trees(journal, recorded.rows, first, rule)
-            assert jetbus.journal.verification(folder) == []
+            assert jetbus.journal.verify(folder) == []
         finally:
             recorded.writer.close()

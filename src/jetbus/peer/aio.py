@@ -29,7 +29,7 @@ from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
 from jetbus.peer.line import Line, open_line
-from jetbus.peer.session import Session, SetResult, call_params, read_set_result, set_params
+from jetbus.peer.session import Session, SetResult, call_params, read_set_result, read_set_value, set_params
 from jetbus.peer.values import Instant, read_value, write_moment
 from jetbus.rules import Rule, rule
 from jetbus.wire import jsonrpc
@@ -511,7 +511,7 @@ class PeerAsync:
     ) -> Awaitable[SetResult]:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
         params = set_params(path, value, timeout_s, value_as_result)
-        return self._routed(b"set", params, timeout_s, SetResult if value_as_result else read_set_result, path)
+        return self._routed(b"set", params, timeout_s, read_set_value if value_as_result else read_set_result, path)
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
         """Call a method with positional or with keyword arguments."""

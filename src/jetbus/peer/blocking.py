@@ -32,7 +32,17 @@ from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
 from jetbus.peer.line import StreamLine
-from jetbus.peer.session import GRACE_S, ROUTED_S, Session, SetResult, Waiter, call_params, read_set_result, set_params
+from jetbus.peer.session import (
+    GRACE_S,
+    ROUTED_S,
+    Session,
+    SetResult,
+    Waiter,
+    call_params,
+    read_set_result,
+    read_set_value,
+    set_params,
+)
 from jetbus.peer.values import Instant, write_moment
 from jetbus.rules import Rule, rule
 
@@ -591,7 +601,7 @@ class Peer:
     def set(self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False) -> SetResult:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
         params = set_params(path, value, timeout_s, value_as_result)
-        read = SetResult if value_as_result else read_set_result
+        read = read_set_value if value_as_result else read_set_result
         return self._routed(b"set", params, timeout_s, read, path)  # type: ignore[no-any-return]
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:

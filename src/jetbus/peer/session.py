@@ -74,6 +74,11 @@ def read_set_result(result: Any) -> SetResult:
     return SetResult(read_value(result))
 
 
+def read_set_value(result: Any) -> SetResult:
+    """The answer to a set that asked for the value."""
+    return SetResult(read_value(result))
+
+
 _PLAIN_SET = SetResult()
 _NODE_JET_3 = {"path", "value"}
 """The members of what owners of node-jet 3 answer."""
