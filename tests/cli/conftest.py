@@ -24,9 +24,10 @@ USERS = {
 
 
 @pytest.fixture(scope="session")
-def plant_daemon() -> Iterator[Daemon]:
-    """A daemon with the plant on its bus; shared, so that a test must leave the plant as it was."""
-    with Daemon.start() as daemon, plant(url_of(daemon)):
+def plant_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon with the plant on its bus and a journal; shared, so that a test must leave the plant as it was."""
+    folder = tmp_path_factory.mktemp("plant") / "journal"
+    with Daemon.start("--journal", str(folder)) as daemon, plant(url_of(daemon)):
         yield daemon
         daemon.check()
 
@@ -48,12 +49,26 @@ def owner(plant_daemon: Daemon) -> Iterator[jetbus.Peer]:
         yield peer
 
 
+@pytest.fixture(scope="session")
+def guarded_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon with the users ann, an admin, and bob, the plant, and a journal for bosses; shared as well."""
+    folder = with_users(tmp_path_factory.mktemp("guarded"))
+    journal = ("--journal", str(folder / "journal"), "--journal-groups", "bosses")
+    with Daemon.start("--users", str(folder / "users.json"), *journal) as daemon, plant(url_of(daemon)):
+        yield daemon
+        daemon.check()
+
+
+def with_users(folder: Path) -> Path:
+    """A folder with a users file, and with the passwords of ann and bob."""
+    (folder / "users.json").write_text(json.dumps({"users": USERS}))
+    (folder / "ann.txt").write_text("ann's own\n")
+    (folder / "pass.txt").write_text("secret\n")
+    return folder
+
+
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[tuple[Jet, jetbus.Peer]]:
-    """The command and an owner at a daemon with the users ann, an admin, and bob."""
-    users = tmp_path / "users.json"
-    users.write_text(json.dumps({"users": USERS}))
-    (tmp_path / "ann.txt").write_text("ann's own\n")
-    (tmp_path / "pass.txt").write_text("secret\n")
-    with Daemon.start("--users", str(users)) as daemon, jetbus.Peer(url_of(daemon)) as owner:
-        yield Jet(url_of(daemon), tmp_path), owner
+def guarded(guarded_daemon: Daemon, tmp_path: Path) -> Iterator[tuple[Jet, jetbus.Peer]]:
+    """The command and an owner at the daemon with users."""
+    with jetbus.Peer(url_of(guarded_daemon)) as owner:
+        yield Jet(url_of(guarded_daemon), with_users(tmp_path)), owner

@@ -66,14 +66,16 @@ class Jet:
         """Run a line as the shell does."""
         return self._run(["/bin/sh", "-c", line], stdin, environment)
 
-    def _run(self, command: list[str], stdin: str | bytes, environment: dict[str, str]) -> Done:
+    def _run(
+        self, command: list[str], stdin: str | bytes, environment: dict[str, str], within_s: float = DEADLINE_S
+    ) -> Done:
         ran = subprocess.run(
             command,
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             capture_output=True,
             env={**self.environment, **environment},
             cwd=self.folder,
-            timeout=DEADLINE_S,
+            timeout=within_s,
             check=False,
         )
         return Done(ran.returncode, ran.stdout.decode(errors="replace"), ran.stderr.decode(errors="replace"))
@@ -93,7 +95,8 @@ class Jet:
 
     def terminal(self, *words: str, columns: int = 80, **environment: str) -> Terminal:
         """Start a command in a pseudo-terminal."""
-        return Terminal([sys.executable, "-m", "jetbus.cli", *words], {**self.environment, **environment}, columns)
+        command = [sys.executable, "-m", "jetbus.cli", *words]
+        return Terminal(command, {**self.environment, **environment}, columns, self.folder)
 
 
 class Running:
@@ -153,7 +156,7 @@ def _line(pipe: IO[bytes]) -> str:
 class Terminal:
     """A command that runs in a pseudo-terminal; what it prints and complains comes together."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], columns: int) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], columns: int, folder: Path) -> None:
         self._descriptor, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -162,6 +165,7 @@ class Terminal:
             stdout=inner,
             stderr=inner,
             env=environment,
+            cwd=folder,
             start_new_session=True,
             preexec_fn=_own_it,
         )

@@ -8,7 +8,7 @@ import pytest
 
 import jetbus
 from cli.running import Jet
-from jetbus.cli.access import View, decide
+from jetbus.cli.access import View, decide, decide_exactly
 from jetbus.peer import Event
 
 ANN = ["--user", "ann", "--password-file", "ann.txt"]
@@ -31,13 +31,22 @@ def test_over_the_bus(jet: Jet) -> None:
     """An admin adds a user and changes a password over the bus; others may not."""
     assert jet("user", "add", "eve", "--groups", "staff", *ANN, *NEW, "-o", "csv").out == "user,done\neve,added\n"
     assert logs_in(jet, "eve", "new.txt")
-    assert jet("user", "passwd", "bob", *ANN, *NEW).code == 0
-    assert logs_in(jet, "bob", "new.txt")
-    assert not logs_in(jet, "bob", "pass.txt")
-    refused = jet("user", "add", "joe", "--user", "bob", "--password-file", "new.txt", *NEW)
+    assert jet("user", "passwd", "eve", *ANN, "--new-password-file", "pass.txt").code == 0
+    assert logs_in(jet, "eve", "pass.txt")
+    assert not logs_in(jet, "eve", "new.txt")
+    refused = jet("user", "add", "joe", "--user", "bob", "--password-file", "pass.txt", *NEW)
     assert refused == (4, "", "jet: only admins may add users; admins may do more, log in as one with --user\n")
     assert jet("user", "add", "eve", *ANN, *NEW).code == 4
     assert jet("user", "add", "joe", "--admin", *ANN, *NEW).code == 2
+
+
+def test_kick_as_an_admin(guarded: tuple[Jet, jetbus.Peer]) -> None:
+    """Where there are users, only an admin closes connections."""
+    jet, owner = guarded
+    with jetbus.Peer(owner.url, name="victim", reconnect=False):
+        refused = jet("kick", "victim", "--user", "bob", "--password-file", "pass.txt")
+        assert (refused.code, refused.out) == (4, "")
+        assert jet("kick", "victim", *ANN).code == 0
 
 
 def test_in_the_file(jet: Jet) -> None:
@@ -87,6 +96,52 @@ def test_decisions(case: str) -> None:
     assert why in decided[1]
 
 
+LISTS: dict[str, tuple[str, Event | None, Event | None, dict[str, list[str]], bool, str]] = {
+    "fetch, none asked for": ("fetch", STATE, STATE, {}, True, "it asks for no fetchGroups"),
+    "fetch, has it": (
+        "fetch",
+        STATE,
+        STATE,
+        {"fetchGroups": ["a", "staff"]},
+        True,
+        "are a, staff; this user has staff",
+    ),
+    "fetch, lacks it": ("fetch", None, STATE, {"fetchGroups": ["bosses"]}, False, "are bosses; this user has staff"),
+    "set, has it": (
+        "set",
+        STATE,
+        STATE,
+        {"setGroups": ["guests"]},
+        True,
+        "its setGroups are guests; this user has guests",
+    ),
+    "set, lacks it": ("set", READ_ONLY, STATE, {"setGroups": ["staff"]}, False, "are staff; this user has guests"),
+    "set, lacks it and hidden": (
+        "set",
+        None,
+        STATE,
+        {"setGroups": ["staff"], "fetchGroups": ["bosses"]},
+        False,
+        "its setGroups are staff; this user has guests, and it is hidden from this user",
+    ),
+    "set, hidden but open": ("set", None, STATE, {"fetchGroups": ["bosses"]}, True, "it asks for no setGroups"),
+    "set, nobody may": ("set", READ_ONLY, READ_ONLY, {}, False, "it is read-only"),
+    "set, has it but nobody may": ("set", READ_ONLY, READ_ONLY, {"setGroups": ["guests"]}, False, "it is read-only"),
+    "set a method": ("set", METHOD, METHOD, {}, False, "it is a method"),
+    "call a state": ("call", None, STATE, {"fetchGroups": ["bosses"]}, False, "it is a state"),
+    "call, an empty list": ("call", CLOSED, CLOSED, {"callGroups": []}, False, "are none; this user has none"),
+}
+
+
+@pytest.mark.parametrize("case", LISTS)
+def test_exact_decisions(case: str) -> None:
+    """Where the groups that are asked for are known, the decision names them."""
+    action, theirs, others, lists, allowed, why = LISTS[case]
+    decided = decide_exactly(action, View(theirs, GROUPS, []), View(others, None, []), lists)
+    assert decided[0] is allowed
+    assert why in decided[1]
+
+
 def test_access(guarded: tuple[Jet, jetbus.Peer]) -> None:
     """Whether bob may do something is found out on the bus; what is refused is exit code 7."""
     jet, owner = guarded
@@ -94,14 +149,18 @@ def test_access(guarded: tuple[Jet, jetbus.Peer]) -> None:
     def accept(_value: object) -> None:
         """Take any value."""
 
-    def check(action: str, path: str) -> tuple[int, str]:
-        done = jet("access", "check", "bob", action, path, "--as-password-file", "pass.txt", *ANN, "-o", "value")
-        return done.code, done.out.strip() or done.err
+    def check(action: str, path: str, *login: str) -> tuple[int, str]:
+        done = jet("access", "check", "bob", action, path, "--as-password-file", "pass.txt", *login)
+        return done.code, json.loads(done.out)["why"] if done.out else done.err
 
     owner.add_state("plant/open", 1, on_set=accept)
     owner.add_state("plant/hidden", 1, access={"fetchGroups": ["bosses"]}, on_set=accept)
     owner.add_state("plant/staff", 1, access={"setGroups": ["staff"]}, on_set=accept)
-    assert check("set", "plant/open") == (0, "allowed")
-    assert check("fetch", "plant/hidden") == (7, "refused")
-    assert check("set", "plant/staff") == (7, "refused")
+    assert check("set", "plant/open", *ANN) == (0, "it asks for no setGroups")
+    assert check("fetch", "plant/hidden", *ANN) == (7, "its fetchGroups are bosses; this user has staff")
+    assert check("set", "plant/hidden", *ANN) == (0, "it asks for no setGroups")
+    with jetbus.Peer(owner.url, user="bob", password="secret") as bob:
+        bob.set("plant/hidden", 2)
+    assert check("set", "plant/staff", *ANN) == (7, "its setGroups are staff; this user has guests")
+    assert check("set", "plant/staff")[1].startswith("it is read-only for all, or its setGroups have none")
     assert check("set", "plant/opn") == (5, "jet: there is no plant/opn on the bus; did you mean plant/open?\n")

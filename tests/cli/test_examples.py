@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 import runpy
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cli.conftest import USERS, url_of
-from cli.plant import plant, record
+import jetbus
+from cli.conftest import url_of, with_users
+from cli.plant import VALUES, record
 from cli.running import DEADLINE_S, WORKERS, Done, Jet
 from jetbus.cli.main import COMMANDS
 from support.daemon import Daemon
@@ -36,15 +37,15 @@ def lines() -> list[str]:
     return list(dict.fromkeys([*of_help, *of_page]))
 
 
-LINES = lines()
+LINES = [line for line in lines() if not line.startswith(("jet pipeline", "jet sql"))]
+"""Those of the Spark side are run by test_spark.py, in one Spark."""
+ABOUT_USERS = re.compile(r"--user |jet user|jet access")
 CONTEXTS = '[contexts.plant]\nurl = "jet://plant.local"\n[contexts.lab]\nurl = "jets://lab.local"\n'
 
 
 def folder(base: Path, line: str = "") -> Path:
     """What an example finds around it: a users file, passwords, two contexts, and the journals that it is about."""
-    (base / "users.json").write_text(json.dumps({"users": USERS}))
-    (base / "ann.txt").write_text("ann's own\n")
-    (base / "pass.txt").write_text("secret\n")
+    with_users(base)
     for name in ("log", "logs/a", "logs/b"):
         if name.partition("/")[0] in re.findall(r"\w+", line):
             record(base / name)
@@ -71,14 +72,27 @@ def run(jet: Jet, line: str) -> Done:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Done]]:
-    """All examples, a few at a time, each in a folder of its own, at a daemon with users and the plant."""
-    users = folder(tmp_path_factory.mktemp("daemon")) / "users.json"
-    with Daemon.start("--users", str(users)) as daemon, plant(url_of(daemon)):
-        url = url_of(daemon)
-        with ThreadPoolExecutor(WORKERS) as pool:
-            jets = [Jet(url, folder(tmp_path_factory.mktemp("example"), line)) for line in LINES]
-            yield dict(zip(LINES, pool.map(run, jets, LINES), strict=True))
+def ran(
+    plant_daemon: Daemon,
+    guarded_daemon: Daemon,
+    shared_daemons: Callable[..., Daemon],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, Done]]:
+    """All examples, a few at a time, each in a folder of its own: at a daemon with users if it is about these."""
+    urls = {False: url_of(plant_daemon), True: url_of(guarded_daemon)}
+
+    def made(line: str) -> Jet:
+        found = Jet(urls[bool(ABOUT_USERS.search(line))], folder(tmp_path_factory.mktemp("example"), line))
+        found.environment["FAR_URL"] = url_of(shared_daemons())
+        return found
+
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(WORKERS) as pool:
+        for url in urls.values():
+            stack.enter_context(jetbus.Peer(url, name="display"))
+        yield dict(zip(LINES, pool.map(run, map(made, LINES), LINES), strict=True))
+        with jetbus.Peer(urls[False]) as peer:
+            for path in ("plant/pump/mode", "plant/pump/speed"):
+                peer.set(path, VALUES[path])
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -18,7 +18,7 @@ HEAVY = [
     "argon2",
     "jetbus.daemon",
     "jetbus.bus",
-    "jetbus.journal.reader", 
+    "jetbus.journal.reader",
 ]
 LOOPS = ["asyncio", "websockets", "jetbus.peer.aio", "jetbus.peer.blocking"]
 

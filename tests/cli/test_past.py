@@ -1,153 +1,240 @@
-"""at, diff, history and journal: what was, from a journal on disk."""
+"""at, diff, history and journal: what was, from a journal on disk and over the bus."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import shutil
 from typing import Any
 
 import pytest
 
+import jetbus
 from cli.plant import record
-from cli.running import Jet
-from jetbus.journal.instants import US_PER_S, write_instant
+from cli.running import Done, Jet
+from jetbus.cli.buses import Bus
+from jetbus.cli.past import BusPast
+from jetbus.journal.instants import US_PER_S, wall_clock_us, write_instant
+from support.daemon import Daemon
 
 SECONDS = 20
 
 
-@pytest.fixture
-def jet(tmp_path: Path) -> Jet:
-    """The command without any bus."""
-    return Jet("unix://@nobody-is-there", tmp_path)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Jet, int]:
+    """The command without any bus, in a folder with the journal log, which is only read, and the end of that."""
+    folder = tmp_path_factory.mktemp("past")
+    return Jet("unix://@nobody-is-there", folder), record(folder / "log", SECONDS)
 
 
 @pytest.fixture
-def end_us(jet: Jet) -> int:
-    """A journal in the folder log; the instant of its last event."""
-    return record(jet.folder / "log", SECONDS)
+def past(recorded: tuple[Jet, int]) -> Jet:
+    return recorded[0]
 
 
-def told(jet: Jet, *words: str) -> list[dict[str, Any]]:
-    done = jet(*words, "--journal", "log")
+@pytest.fixture
+def end_us(recorded: tuple[Jet, int]) -> int:
+    return recorded[1]
+
+
+def told(past: Jet, *words: str) -> list[dict[str, Any]]:
+    done = past(*words, "--journal", "log")
     assert done.code == 0, done
     assert done.err == ""
     return [json.loads(line) for line in done.out.splitlines()]
 
 
-def test_at(jet: Jet, end_us: int) -> None:
+def test_at(past: Jet, end_us: int) -> None:
     """The tree at an instant has the values of then; a rule picks from it."""
     then = write_instant(end_us - 5 * US_PER_S)
-    assert {row["path"]: row["value"] for row in told(jet, "at", then)} == {
+    assert {row["path"]: row["value"] for row in told(past, "at", then)} == {
         "plant/pump/mode": "manual",
         "plant/tank/level": SECONDS - 5,
     }
-    (mode,) = told(jet, "at", then, "plant/pump/*")
+    (mode,) = told(past, "at", then, "plant/pump/*")
     assert (mode["kind"], mode["peer"]) == ("state", "plant#1")
-    assert told(jet, "at", "-7d") == []
+    assert told(past, "at", "-7d") == []
 
 
-def test_diff_of_instants(jet: Jet, end_us: int) -> None:
+def test_diff_of_instants(past: Jet, end_us: int) -> None:
     """Two instants differ in what has changed and come in between; with --check that is exit code 7."""
     then = write_instant(end_us - 5 * US_PER_S)
-    assert told(jet, "diff", then, "now") == [
+    assert told(past, "diff", then, "now") == [
         {"path": "plant/tank/level", "what": "changed", "before": SECONDS - 5, "after": SECONDS}
     ]
-    assert {row["what"] for row in told(jet, "diff", "-7d", "now")} == {"added"}
-    assert jet("diff", then, "now", "--check", "-j", "log").code == 7
-    assert jet("diff", "now", "now", "--check", "-j", "log").code == 0
+    assert {row["what"] for row in told(past, "diff", "-7d", "now")} == {"added"}
+    assert past("diff", then, "now", "--check", "-j", "log").code == 7
+    assert past("diff", "now", "now", "--check", "-j", "log").code == 0
 
 
-def test_diff_of_files(jet: Jet, end_us: int) -> None:
+def test_diff_of_files(past: Jet) -> None:
     """Files of any JSON form are compared with each other and with an instant."""
-    (jet.folder / "a.jsonl").write_text('{"path":"a","value":1}\n{"path":"m","kind":"method"}\n')
-    (jet.folder / "b.json").write_text('[{"path":"a","value":true},{"path":"b","value":2}]')
-    assert told(jet, "diff", "a.jsonl", "b.json") == [
+    (past.folder / "a.jsonl").write_text('{"path":"a","value":1}\n{"path":"m","kind":"method"}\n')
+    (past.folder / "b.json").write_text('[{"path":"a","value":true},{"path":"b","value":2}]')
+    assert told(past, "diff", "a.jsonl", "b.json") == [
         {"path": "a", "what": "changed", "before": 1, "after": True},
         {"path": "b", "what": "added", "after": 2},
     ]
-    assert end_us
-    assert {row["what"] for row in told(jet, "diff", "now", "a.jsonl")} == {"added", "removed"}
-    (jet.folder / "c.json").write_text("oops")
-    assert jet("diff", "a.jsonl", "c.json").code == 2
+    assert {row["what"] for row in told(past, "diff", "now", "a.jsonl")} == {"added", "removed"}
+    (past.folder / "c.json").write_text("oops")
+    assert past("diff", "a.jsonl", "c.json").code == 2
 
 
-def test_history(jet: Jet, end_us: int) -> None:
+def test_history(past: Jet, end_us: int) -> None:
     """The history of a path has its values in order, from --since to --until."""
     since, until = (write_instant(end_us - ago * US_PER_S) for ago in (5, 2))
-    rows = told(jet, "history", "plant/tank/level", "--since", since, "--until", until)
+    rows = told(past, "history", "plant/tank/level", "--since", since, "--until", until)
     assert [row["value"] for row in rows] == [SECONDS - 5, SECONDS - 4, SECONDS - 3]
     assert rows[0]["at"] == since
 
 
-def test_history_in_windows(jet: Jet, end_us: int) -> None:
+def test_history_in_windows(past: Jet) -> None:
     """With --every the numbers of each window become one by each aggregate."""
-    assert end_us
-    rows = told(jet, "history", "plant/tank/level", "--every", "5s", "--agg", "count,min,max,sum,first,last,mean")
+    rows = told(past, "history", "plant/tank/level", "--every", "5s", "--agg", "count,min,max,sum,first,last,mean")
     assert sum(row["count"] for row in rows) == SECONDS + 1
     assert sum(row["sum"] for row in rows) == sum(range(SECONDS + 1))
     assert all(row["min"] == row["first"] <= row["mean"] <= row["last"] == row["max"] for row in rows)
 
 
-def test_plot(jet: Jet, end_us: int) -> None:
+def test_plot(past: Jet) -> None:
     """A plot rises with its values, between its lowest and its highest number."""
-    assert end_us
-    lines = jet("history", "plant/tank/level", "--plot", "-j", "log").out.splitlines()
+    lines = past("history", "plant/tank/level", "--plot", "-j", "log").out.splitlines()
     assert lines[0] == "plant/tank/level"
     assert lines[1].split()[0] == str(SECONDS)
     assert lines[8].split()[0] == "0"
     filled = [sum(char in "▁▂▃▄▅▆▇█" for char in line) for line in lines[1:9]]
     assert filled == sorted(filled)
     assert filled[0] < filled[-1]
+    counted = ["--every", "1s", "--agg", "count", "-j", "log"]
+    lines = past("history", "plant/tank/level", "--plot", *counted).out.splitlines()
+    assert lines[1].split()[0] == "1"
 
 
-def test_export(jet: Jet, end_us: int) -> None:
+def test_export(past: Jet) -> None:
     """All events, or those of a rule and a time, come out in order."""
-    assert end_us
-    rows = [json.loads(line) for line in jet("journal", "export", "log").out.splitlines()]
+    rows = [json.loads(line) for line in past("journal", "export", "log").out.splitlines()]
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
-    part = jet("journal", "export", "log", "--rule", "plant/pump/*", "--since", "-1h", "-o", "csv").out.splitlines()
+    part = past("journal", "export", "log", "--rule", "plant/pump/*", "--since", "-1h", "-o", "csv").out.splitlines()
     assert part[0] == "seq,at,event,kind,path,value,peer,detail"
     assert len(part) == 2
 
 
-def test_looking_after(jet: Jet, end_us: int) -> None:
+def test_looking_after(past: Jet) -> None:
     """du counts, verify finds a whole journal whole and a damaged one not, compact and prune tell what they did."""
-    assert end_us
-    (size,) = (json.loads(line) for line in jet("journal", "du", "log").out.splitlines())
+    (size,) = (json.loads(line) for line in past("journal", "du", "log").out.splitlines())
     assert size["events"] >= SECONDS + 3
     assert size["bytes"] > 0
-    assert json.loads(jet("journal", "compact", "log").out)["segments"] >= 0
-    assert json.loads(jet("journal", "prune", "log", "--keep-bytes", "10GB").out)["files"] == 0
-    assert jet("journal", "verify", "log") == (0, "", "")
-    (segment,) = (jet.folder / "log").glob("*.arrows")
+    assert json.loads(past("journal", "compact", "log").out)["segments"] >= 0
+    assert json.loads(past("journal", "prune", "log", "--keep-bytes", "10GB").out)["files"] == 0
+    assert past("journal", "verify", "log") == (0, "", "")
+    shutil.copytree(past.folder / "log", past.folder / "damaged")
+    (segment,) = (past.folder / "damaged").glob("*.arrows")
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 0xFF
     segment.write_bytes(data)
-    code, out, err = jet("journal", "verify", "log")
+    code, out, err = past("journal", "verify", "damaged")
     assert (code, err) == (7, "")
     assert json.loads(out.splitlines()[0])["file"] == segment.name
 
 
 PROBLEMS = {
-    "no journal": (["at", "now"], 2, "which journal? Give its folder with --journal DIR, or in JET_JOURNAL"),
+    "which journal": (["journal", "du"], 2, "which journal? Give its folder with --journal DIR, or in JET_JOURNAL"),
+    "no daemon": (["at", "now"], 3, "no daemon at unix://@nobody-is-there"),
     "not a journal": (["at", "now", "-j", "."], 5, ""),
     "no folder": (["journal", "du", "nowhere"], 5, ""),
     "no instant": (["at", "yesterday", "-j", "log"], 2, "'yesterday' is no instant"),
     "nothing recorded": (["history", "no/path", "-j", "log"], 5, "nothing is recorded of no/path"),
+    "near miss": (["history", "plant/tank/levle", "-j", "log"], 5, "nothing is recorded of plant/tank/levle then; did"),
     "no aggregate": (["history", "a", "--every", "1s", "--agg", "median", "-j", "log"], 2, "no aggregate median"),
-    "no match": (["at", "now", "no/**", "-j", "log"], 5, "nothing on the bus matches no/**"),
+    "no match": (
+        ["at", "now", "no/**", "-j", "log"],
+        5,
+        "nothing matched no/** then; `jet at now` without a rule shows all",
+    ),
     "keep what": (["journal", "prune", "log"], 2, "keep how much?"),
     "no bytes": (["journal", "prune", "log", "--keep-bytes", "many"], 2, "'many' is no number of bytes"),
 }
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
-def test_problems(jet: Jet, end_us: int, case: str) -> None:
+def test_problems(past: Jet, case: str) -> None:
     """What is wrong with a journal or an instant is told in one sentence."""
-    assert end_us
     words, code, text = PROBLEMS[case]
-    done = jet(*words)
+    done = past(*words)
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith(f"jet: {text}" if text and code != 2 else "jet: ")
     assert text in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def between() -> str:
+    """An instant after all that was answered and before all that is not yet asked."""
+    now_us = wall_clock_us()
+    while wall_clock_us() < now_us + 2:
+        pass
+    return write_instant(now_us + 1)
+
+
+def lines(done: Done) -> list[dict[str, Any]]:
+    assert (done.code, done.err) == (0, "")
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def test_over_the_bus(jet: Jet, owner: jetbus.Peer) -> None:
+    """Where the daemon keeps a journal, it is asked; that of JET_JOURNAL is read instead, unless a bus is named."""
+    state = owner.add_state("past/a", 1)
+    then = between()
+    state.change(2)
+    owner.add_method("past/b", print)
+    (row,) = lines(jet("at", then, "past/*"))
+    assert (row["path"], row["kind"], row["value"]) == ("past/a", "state", 1)
+    assert [row["path"] for row in lines(jet("at", "now", "past/*"))] == ["past/a", "past/b"]
+    assert lines(jet("diff", then, "now", "past/*")) == [
+        {"path": "past/a", "what": "changed", "before": 1, "after": 2},
+    ]
+    assert [row["value"] for row in lines(jet("history", "past/a", "--since", "-1h"))] == [1, 2]
+    url = jet.environment["JET_URL"]
+    assert jet("history", "past/a", "-o", "value", "--url", url, JET_JOURNAL="nowhere").out == "1\n2\n"
+    assert jet("history", "past/a", JET_JOURNAL="nowhere").code == 5
+
+
+@pytest.mark.parametrize("transport", ["tcp", "binary"])
+def test_page_by_page(plant_daemon: Daemon, owner: jetbus.Peer, transport: str) -> None:
+    """What does not fit a page is read to its end, in either protocol, and relative instants are the same for all."""
+    path = f"pages/{transport}/state"
+    states = [owner.add_state(f"{path}{number}", number) for number in range(5)]
+    for number in range(7):
+        states[0].change(number)
+    owner.get(path)
+    scheme = {"tcp": "jet", "binary": "jetb"}[transport]
+    with Bus(f"{scheme}://{plant_daemon.listens[transport]}").quick() as peer:
+        for page_rows in (1, 2, None):
+            pages = BusPast(peer, page_rows)
+            assert [row["path"] for row in pages.as_of("now", f"{path}*")] == [f"{path}{number}" for number in range(5)]
+            assert [row["value"] for row in pages.history(f"{path}0", "-1h", None)] == [*"00123456"]
+            assert pages.as_of("-1d") == []
+
+
+def test_who_may_look_back(guarded: tuple[Jet, jetbus.Peer]) -> None:
+    """Whoever may not look back is told so, with exit code 4."""
+    jet, owner = guarded
+    owner.add_state("past/a", 1)
+    assert jet("at", "now", "past/a", "--user", "ann", "--password-file", "ann.txt", "-o", "value").out == "1\n"
+    code, out, err = jet("at", "now", "--user", "bob", "--password-file", "pass.txt")
+    assert (code, out) == (4, "")
+    assert err.startswith("jet: $jet/journal/range is not open to this user")
+
+
+def test_plot_on_a_terminal(jet: Jet, owner: jetbus.Peer) -> None:
+    """On a terminal a history is a table, and a plot as wide as the terminal."""
+    state = owner.add_state("past/drawn", 0)
+    for number in range(1, 100):
+        state.change(number)
+    owner.get("past/drawn")
+    with jet.terminal("history", "past/drawn", "--plot", columns=60) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    assert max(map(len, text.splitlines())) == 60
+    with jet.terminal("at", "now", "past/drawn", NO_COLOR="1") as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    assert text.splitlines()[0].split() == ["path", "kind", "value", "peer", "at"]

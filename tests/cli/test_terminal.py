@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 
 import pytest
 
 import jetbus
+from cli.conftest import url_of
+from cli.plant import record
 from cli.running import DAEMON, Jet
+from support.daemon import Daemon
 
 COLOUR = "\x1b["
 
@@ -80,14 +84,20 @@ STAYING = {
     "method": (["method", "test/own", "--exec", "true"], "test/own is on the bus; Ctrl-C takes it off"),
     "bench": (["bench", "set", "--count", "1000000"], "bench set"),
     "daemon": (DAEMON, "ready tcp="),
+    "record": (["record", "rec"], " into rec; Ctrl-C ends"),
+    "replay": (["replay", "log", "--prefix", "test"], "replay"),
+    "bridge": (["bridge", "{bare}", "--prefix", "test"], "mounted"),
 }
 
 
 @pytest.mark.parametrize("case", STAYING)
-def test_ctrl_c_from_the_keyboard(jet: Jet, case: str) -> None:
+def test_ctrl_c_from_the_keyboard(jet: Jet, shared_daemons: Callable[..., Daemon], case: str) -> None:
     """Ctrl-C ends whatever runs, cleanly."""
     words, wanted = STAYING[case]
-    with jet.terminal(*words, columns=120) as terminal:
+    if case == "replay":
+        record(jet.folder / "log", 100)
+    bare = url_of(shared_daemons())
+    with jet.terminal(*(word.format(bare=bare) for word in words), columns=120) as terminal:
         terminal.until(wanted)
         terminal.press("\x03")
         code, text = terminal.end()

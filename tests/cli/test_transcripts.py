@@ -1,13 +1,14 @@
 """Errors as people see them: every transcript is run, exit code, stdout and stderr are compared word for word.
 
 A transcript starts with `==` and what it shows. `$` is a line of the shell, `!` its exit code, `>` a line on stdout,
-anything else a line on stderr. {url} is the bus with the plant, {dead} a port where nobody listens.
+anything else a line on stderr. {url} is the bus with the plant, {bare} one with nothing on it and without a journal,
+{dead} a port where nobody listens.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from cli.conftest import url_of
 from cli.running import WORKERS, Done, Jet
 from jetbus.cli.failures import Code
 from support.daemon import Daemon
+
+Daemons = Callable[..., Daemon]
 
 FOLDER = Path(__file__).parent / "transcripts"
 
@@ -59,13 +62,15 @@ class Heard(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def heard(plant_daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Heard]]:
+def heard(
+    plant_daemon: Daemon, shared_daemons: Daemons, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Heard]]:
     """All transcripts, a few at a time, each in a folder of its own."""
-    url = url_of(plant_daemon)
+    url, bare = url_of(plant_daemon), url_of(shared_daemons())
 
     def run(transcript: Transcript) -> tuple[str, Heard]:
         jet = Jet(url, tmp_path_factory.mktemp("transcript"))
-        known = {"{url}": url, "{dead}": f"jet://127.0.0.1:{port}", "{folder}": str(jet.folder)}
+        known = {"{url}": url, "{bare}": bare, "{dead}": f"jet://127.0.0.1:{port}", "{folder}": str(jet.folder)}
         heard = Heard(Done(0, "", ""), known)
         return transcript.title, heard._replace(done=jet.shell(heard.filled(transcript.line)))
 

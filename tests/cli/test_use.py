@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import threading
 
 import pytest
 
 import jetbus
+from cli.conftest import url_of
 from cli.plant import VALUES
 from cli.running import Jet
 from support.daemon import Daemon
@@ -129,6 +132,8 @@ def test_ls(jet: Jet) -> None:
     """ls tells of states and methods what can be done with them, sorted by path, and stays below its prefix."""
     code, out, _ = jet("ls", "plant/pump")
     assert code == 0
+    assert all(str(line["owner"]).startswith("plant#") for line in lines(out))
+    assert [line["owner"] for line in lines(jet("ls", "$jet/pid").out)] == ["jetd"]
     assert [(line["path"], line["kind"], line["access"]) for line in lines(out)] == [
         ("plant/pump/add", "method", "call"),
         ("plant/pump/mode", "state", "set"),
@@ -140,17 +145,30 @@ def test_ls(jet: Jet) -> None:
 
 def test_tree(jet: Jet) -> None:
     """tree draws nodes, states with values and methods with brackets; a depth cuts it."""
+    (number,) = (line["number"] for line in lines(jet("peers").out) if line["name"] == "plant")
     assert jet("tree", "plant/pump", "-o", "table").out == (
-        '└─ plant\n   └─ pump\n      ├─ add()\n      ├─ mode = "manual"\n      ├─ run()\n'
+        f'└─ plant  [plant#{number}]\n   └─ pump\n      ├─ add()\n      ├─ mode = "manual"\n      ├─ run()\n'
         "      ├─ running = false\n      └─ speed = 1000\n"
     )
-    assert jet("tree", "plant", "--depth", "2", "-o", "table").out == "└─ plant\n   ├─ pump\n   └─ tank\n"
+    assert jet("tree", "plant", "--depth", "2", "-o", "table").out == (
+        f"└─ plant  [plant#{number}]\n   ├─ pump\n   └─ tank\n"
+    )
+
+
+def test_tree_of_two_owners(jet: Jet, plant_daemon: Daemon) -> None:
+    """Where two peers own what is below a node, each owner is told where his part begins."""
+    with jetbus.Peer(url_of(plant_daemon), name="x") as x, jetbus.Peer(url_of(plant_daemon), name="y") as y:
+        x.add_state("test/a/b", 1)
+        x.add_state("test/a/c", 2)
+        y.add_state("test/d", 3)
+        drawn = re.sub(r"#\d+", "", jet("tree", "test", "-o", "table").out)
+    assert drawn == "└─ test\n   ├─ a  [x]\n   │  ├─ b = 1\n   │  └─ c = 2\n   └─ d = 3  [y]\n"
 
 
 def test_tree_of_nodes_named_value(jet: Jet, owner: jetbus.Peer) -> None:
     """Nodes may have any name in the JSON of a tree."""
     owner.add_state("test/value/method", 1)
-    (root,) = lines(jet("tree", "test").out)
+    (root,) = json.loads(re.sub(r',"owner":"[^"]*"', "", jet("tree", "test", "-o", "json").out))
     assert root == {
         "name": "test",
         "path": "test",
@@ -173,6 +191,26 @@ def test_peers(jet: Jet) -> None:
     named = {line["name"]: line for line in lines(jet("peers").out)}
     assert named["plant"]["elements"] == 7
     assert named["jet"]["transport"] == "tcp"
+
+
+def test_kick(jet: Jet, plant_daemon: Daemon) -> None:
+    """kick closes the connection of a peer by its number, its name or both, and all of a name only with --all."""
+    url = url_of(plant_daemon)
+    words = ("77", "twin", "twin#{number}", "#{number}")
+    for word in words:
+        name = "77" if word == "77" else "twin"
+        lost = threading.Event()
+        with jetbus.Peer(url, name=name, reconnect=False, on_loss=lost.set):
+            (number,) = (line["number"] for line in lines(jet("peers").out) if line["name"] == name)
+            (told,) = lines(jet("kick", word.format(number=number)).out)
+            assert (told["number"], told["name"], told["done"]) == (number, name, "closed")
+            assert lost.wait(30)
+    with jetbus.Peer(url, name="twin", reconnect=False), jetbus.Peer(url, name="twin", reconnect=False):
+        code, out, err = jet("kick", "twin")
+        assert (code, out) == (2, "")
+        assert err.startswith("jet: 2 peers are called twin (number ")
+        assert len(lines(jet("kick", "twin", "--all").out)) == 2
+        assert jet("kick", "twin").code == 5
 
 
 URLS = {

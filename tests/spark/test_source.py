@@ -1,8 +1,7 @@
-"""Format ``jet`` over real journals and daemons: batch, stream, trees, and what is said when something is wrong."""
+"""Format ``jet`` over real journals: batch, stream, trees, and what is said when something is wrong."""
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable
@@ -13,10 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-import jetbus
 from jetbus import journal
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
-from jetbus.testing import running_daemon
 from spark.compare import rows_of
 from spark.journals import numbers, write_events, write_log
 from spark.logs import make_log
@@ -267,27 +264,3 @@ def test_the_tree_at_an_instant(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted((row.path, row.value, row.seq) for row in frame.collect()) == sorted(
         (row["path"], row["value"], row["seq"]) for row in wanted
     )
-
-
-def test_the_tree_of_a_live_daemon(spark: SparkSession) -> None:
-    """With url a batch is the tree of a daemon at the moment the job runs, chosen by the words of fetch rules."""
-    with running_daemon() as daemon, jetbus.Peer(daemon.url) as peer:
-        peer.add_state("plant/a", 1)
-        peer.add_state("plant/b", {"ä": [1, None]})
-        peer.add_state("other", "x")
-        frame = spark.read.format("jet").option("url", daemon.url).option("startsWith", "plant/").load()
-        assert {row.path: json.loads(row.value) for row in frame.collect()} == {
-            "plant/a": 1,
-            "plant/b": {"ä": [1, None]},
-        }
-        peer.add_state("plant/c", 2)
-        assert frame.count() == 3
-
-
-def test_a_daemon_that_is_not_there(spark: SparkSession) -> None:
-    """A daemon that cannot be reached is named before the job starts, and so is a stream of its tree."""
-    with running_daemon() as daemon:
-        url = daemon.url
-    with pytest.raises(Exception, match=r"option 'url': .*") as caught:
-        spark.read.format("jet").option("url", url).load().collect()
-    assert url.removeprefix("jet://") in str(caught.value)

@@ -10,33 +10,38 @@ from typing import Any
 import click
 
 from jetbus.cli.buses import Bus
-from jetbus.cli.failures import Code, usage
-from jetbus.cli.frame import Example, command
+from jetbus.cli.failures import Code, Failure, printable, usage
+from jetbus.cli.frame import Example, command, named_bus
 from jetbus.cli.output import Output
-from jetbus.cli.past import INSTANT, explained, journal, journal_option, told
-from jetbus.cli.rules import nothing_matches, read_one
+from jetbus.cli.past import INSTANT, journal_option, past, told
+from jetbus.cli.rules import read_one
 from jetbus.peer.fetching import matches
 from jetbus.rules import Rule
 
 
 @command(
     examples=[
-        Example("jet at -1s 'plant/**' --journal log", "the plant a second ago"),
-        Example("jet at now --journal log --output csv", "the last that was recorded of everything"),
+        Example("jet at -1s 'plant/**'", "the plant a second ago, from the daemon"),
+        Example("jet at now --journal log --output csv", "the last that was recorded of everything, from a folder"),
     ],
-    bus=False,
     instants=True,
 )
 @click.argument("instant", type=INSTANT)
 @click.argument("rule", required=False)
 @journal_option
-def at(form: str | None, instant: str, rule: str | None, folder: str | None) -> None:
-    """The states and methods that were there at INSTANT, from a journal: RFC 3339, -2h or now."""
-    wanted = read_one(rule) if rule else None
-    with journal(folder) as log:
-        rows = log.as_of(instant, wanted).to_pylist()
+def at(bus: Bus, form: str | None, instant: str, rule: str | None, folder: str | None) -> None:
+    """The states and methods that were there at INSTANT: RFC 3339, -2h or now.
+
+    They come from the journal of the daemon, or with --journal from that in a folder.
+    """
+    if rule:
+        read_one(rule)
+    with past(bus, folder, instant) as then:
+        rows = then.as_of(instant, rule)
     if not rows and rule:
-        raise nothing_matches([rule])
+        raise Failure(
+            f"nothing matched {printable(rule)} then; `jet at {instant}` without a rule shows all", Code.NOT_FOUND
+        )
     with Output(("path", "kind", "value", "peer", "at"), form) as out:
         for row in rows:
             record = told(row)
@@ -45,7 +50,7 @@ def at(form: str | None, instant: str, rule: str | None, folder: str | None) -> 
 
 @command(
     examples=[
-        Example("jet diff -1s now --journal log", "what has changed in a second"),
+        Example("jet diff -1s now", "what has changed in a second"),
         Example("jet get 'plant/**' > then.jsonl; jet diff then.jsonl $JET_URL 'plant/**'", "a file and a bus"),
     ],
     instants=True,
@@ -58,10 +63,10 @@ def at(form: str | None, instant: str, rule: str | None, folder: str | None) -> 
 def diff(bus: Bus, form: str | None, a: str, b: str, rule: str | None, check: bool, folder: str | None) -> int:
     """What is added, removed and changed from A to B.
 
-    A and B are each an instant of the journal, the URL of a bus, or a file with the output of `jet get` or `jet ls`.
+    A and B are each an instant, the URL of a bus, or a file with the output of `jet get` or `jet ls`. Instants are
+    looked up in the journal of the daemon, or with --journal in that of a folder.
     """
-    wanted = read_one(rule) if rule else Rule()
-    before, after = (_side(side, wanted, bus, folder) for side in (a, b))
+    before, after = (_side(side, rule, bus, folder) for side in (a, b))
     found = list(_differences(before, after))
     with Output(("path", "what", "before", "after"), form, value="path") as out:
         out.put_all(found)
@@ -77,19 +82,16 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[dict
             yield {"path": path, "what": "changed", **sides}
 
 
-def _side(text: str, rule: Rule, bus: Bus, folder: str | None) -> dict[str, Any]:
+def _side(text: str, rule: str | None, bus: Bus, folder: str | None) -> dict[str, Any]:
     """The values of one side of a comparison, by path."""
+    wanted = read_one(rule) if rule else Rule()
     if "://" in text:
-        with Bus(text, bus.user, bus.password, bus.ca).quick() as peer:
-            return peer.get(rule)
+        with named_bus(text).quick() as peer:
+            return peer.get(wanted)
     if Path(text).is_file():
-        return {path: value for path, value in _from_file(Path(text)).items() if matches(rule, path, value)}
-    with explained():
-        from jetbus.journal import read_instant
-
-        read_instant(text)
-    with journal(folder) as log:
-        rows = map(told, log.as_of(text, rule).to_pylist())
+        return {path: value for path, value in _from_file(Path(text)).items() if matches(wanted, path, value)}
+    with past(bus, folder, text) as then:
+        rows = map(told, then.as_of(text, rule))
         return {row["path"]: row["value"] for row in rows if "value" in row}
 
 

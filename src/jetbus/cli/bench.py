@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ import click
 from jetbus.cli.buses import Bus
 from jetbus.cli.frame import Example, Family, command
 from jetbus.cli.output import Output
+from jetbus.cli.progress import Step, bar
 from jetbus.cli.streams import run
 from jetbus.peer import PeerAsync
 
@@ -27,21 +27,6 @@ bench = Family("bench", help="Load and figures against any daemon. It adds state
 COLUMNS = ("case", "count", "seconds", "per_s", "p50_ms", "p99_ms", "max_ms")
 COUNT_MAX = 10_000_000
 PEERS_MAX = 1000
-Step = Callable[[int], None]
-
-
-@contextlib.contextmanager
-def _progress(title: str, total: int) -> Iterator[Step]:
-    """A bar on the terminal while it runs; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _figures(case: str, count: int, began: float, waits_s: list[float]) -> dict[str, Any]:
@@ -142,7 +127,7 @@ async def _states(bus: Bus, count: int, under_way: int, step: Step) -> dict[str,
 
 
 def _measure(title: str, form: str | None, count: int, work: Callable[[Step], Any]) -> None:
-    with _progress(f"bench {title}", count) as step:
+    with bar(f"bench {title}", count) as step:
         figures = run(work(step))
     Output(COLUMNS, form, value="per_s").put_all([figures])
 

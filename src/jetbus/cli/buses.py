@@ -6,6 +6,7 @@ only its owner may read.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -48,18 +49,21 @@ class Bus:
 
         return str(read_url(self.url))
 
-    def quick(self) -> QuickPeer:
+    def quick(self, name: str = "jet") -> QuickPeer:
         """A connection for a question or two."""
         from jetbus.cli.quick import QuickPeer
 
-        return QuickPeer(self.url, user=self.user, password=self.password, tls=self.tls())
+        return QuickPeer(self.url, name=name, **self.login())
 
     def peer(self, **options: Any) -> PeerAsync:
         """A peer that stays."""
         from jetbus.peer import PeerAsync
 
-        options = {"name": "jet", **options}
-        return PeerAsync(self.url, user=self.user, password=self.password, tls=self.tls(), **options)
+        return PeerAsync(self.url, **{"name": "jet", **self.login(), **options})
+
+    def login(self) -> dict[str, Any]:
+        """Who one is there and whom to trust, as every peer takes it."""
+        return {"user": self.user, "password": self.password, "tls": self.tls()}
 
     def tls(self) -> ssl.SSLContext | None:
         """Whom to trust, where that is not what the machine trusts."""
@@ -102,6 +106,7 @@ def _named(url: str | None, context: str | None) -> Bus:
     return contexts[contexts.current] if contexts.current else Bus()
 
 
+@functools.cache  # stdin tells it once
 def read_password(file: str) -> str:
     """The first line of a file, or of stdin for ``-``."""
     try:

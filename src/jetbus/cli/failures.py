@@ -85,6 +85,12 @@ _NEXT_STEPS: tuple[tuple[type[JetError], str], ...] = (
 """What to do next, where the error itself does not say it."""
 
 
+def reason_of(problem: JetError) -> str | None:
+    """The one word by which a daemon tells why it refuses, where it does."""
+    found = problem.data.get("reason") if isinstance(problem.data, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def code_of(problem: JetError) -> Code:
     """The exit code of an error of the bus."""
     return next(code for kind, code in _CODES if isinstance(problem, kind))

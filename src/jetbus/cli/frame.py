@@ -167,3 +167,19 @@ def _given(context: click.Context) -> dict[str, Any]:
     if here.get("url") or here.get("context"):  # a bus named after the command replaces one named before it
         found["url"], found["context"] = here.get("url"), here.get("context")
     return found
+
+
+def named_bus(text: str, **login: str | None) -> buses.Bus:
+    """Another bus, by its URL or the name of its context, with the login that the command line gives for it.
+
+    Without ``login`` that is the one of --user; the login of the context in use is for its own bus only.
+    """
+    found = _given(click.get_current_context())
+    where = {"url": text, "context": None} if "://" in text else {"url": None, "context": text}
+    return buses.find(**{**found, **where, **login})
+
+
+def bus_is_named() -> bool:
+    """Whether the command line itself says which bus."""
+    found = _given(click.get_current_context())
+    return bool(found["url"] or found["context"])

@@ -1,4 +1,4 @@
-"""``jet history``: values over time, from a journal."""
+"""``jet history``: values over time, from the journal of a daemon or of a folder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from jetbus.cli.failures import Code, Failure, usage
-from jetbus.cli.frame import DURATION, Example, command
-from jetbus.cli.output import WIDTH, Output, say, terminal_width
-from jetbus.cli.past import journal, journal_option, since_option, told, until_option, written
+from jetbus.cli.buses import Bus
+from jetbus.cli.failures import Code, Failure, near_path, printable, usage
+from jetbus.cli.frame import DURATION, PATH, Example, command
+from jetbus.cli.output import WIDTH, Output, cut, say, terminal_width
+from jetbus.cli.past import Past, journal_option, past, since_option, told, until_option, written
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "count": len,
@@ -29,13 +30,12 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 @command(
     examples=[
-        Example("jet history plant/tank/level --since -1h --journal log", "its values of the last hour"),
-        Example("jet history plant/tank/level --every 1s --agg mean,max --journal log", "each second in two numbers"),
+        Example("jet history plant/tank/level --since -1h --every 1m --agg mean,max", "each minute in two numbers"),
+        Example("jet history plant/tank/level --journal log --plot", "drawn, from a folder"),
     ],
-    bus=False,
     instants=True,
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=PATH, metavar="PATH...")
 @since_option
 @until_option
 @click.option("--every", "every_s", type=DURATION, metavar="DURATION", help="one line for each such time")
@@ -45,6 +45,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 @click.option("--plot", is_flag=True, help="draw the numbers in the terminal")
 @journal_option
 def history(
+    bus: Bus,
     form: str | None,
     paths: tuple[str, ...],
     since: str | None,
@@ -54,21 +55,22 @@ def history(
     plot: bool,
     folder: str | None,
 ) -> None:
-    """The values of each PATH over time, from a journal.
+    """The values of each PATH over time.
 
-    With --every the numbers of each such time are made one, by --agg; what is no number is left out.
+    They come from the journal of the daemon, or with --journal from that in a folder. With --every the numbers of each
+    such time are made one, by --agg; what is no number is left out. --plot draws the first of these.
     """
     names = [name.strip() for name in agg.split(",")]
     if unknown := [name for name in names if name not in AGGREGATES]:
         raise usage(f"there is no aggregate {unknown[0]}; it is one of {', '.join(AGGREGATES)}")
-    with journal(folder) as log:
-        found = {path: [told(row) for row in log.history(path, since, until).to_pylist()] for path in paths}
-    if not any(found.values()):
-        raise Failure(f"nothing is recorded of {' or '.join(paths)} then; `jet at now` shows what is", Code.NOT_FOUND)
+    with past(bus, folder, since, until) as then:
+        found = {path: [told(row) for row in then.history(path, since, until)] for path in paths}
+        if not any(found.values()):
+            raise _nothing_recorded(then, paths)
     if plot:
         for path, rows in found.items():
-            for line in _plotted(path, _numbers(rows)):
-                say(line)
+            for line in _plotted(path, _drawn(_numbers(rows), every_s, names[0])):
+                say(cut(line, terminal_width() or len(line)))
         return
     columns = ("at", "path", *names) if every_s else ("at", "path", "event", "value", "peer")
     with Output(columns, form, value=names[0] if every_s else "value") as out:
@@ -79,6 +81,14 @@ def history(
                 )
 
 
+def _nothing_recorded(then: Past, paths: Sequence[str]) -> Failure:
+    known = [row["path"] for row in then.as_of("now")]
+    meant = None if paths[0] in known else near_path(paths[0], known)
+    hint = f"did you mean {printable(meant)}?" if meant else "`jet at now` shows what is"
+    what = " or ".join(map(printable, paths))
+    return Failure(f"nothing is recorded of {what} then; {hint}", Code.NOT_FOUND)
+
+
 def _numbers(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
     """The numbers of a history with their instants."""
     return [
@@ -86,6 +96,14 @@ def _numbers(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
         for row in rows
         if row["event"] != "remove" and isinstance(row.get("value"), int | float) and not isinstance(row["value"], bool)
     ]
+
+
+def _drawn(numbers: list[tuple[float, float]], every_s: float | None, name: str) -> list[tuple[float, float]]:
+    """What a plot shows: the numbers, or one for each window."""
+    if not every_s:
+        return numbers
+    windows = _windows(numbers, every_s, [name])
+    return [(datetime.fromisoformat(window["at"]).timestamp(), window[name]) for window in windows]
 
 
 def _windows(numbers: list[tuple[float, float]], every_s: float, names: list[str]) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""What commands about the past share: the journal they read, and how its errors are told.
+"""What commands about the past share: where they look back, and how what goes wrong there is told.
 
+They look back in the folder of a journal, or over the bus where the daemon keeps one. Either gives the same rows.
 The journal needs Arrow, which takes longer to load than all of ``jet get`` runs; so it is imported when it is used.
 """
 
@@ -10,19 +11,25 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from jetbus.cli.failures import Code, Failure, usage
-from jetbus.cli.frame import MINUS
+from jetbus.cli.buses import Bus
+from jetbus.cli.failures import Code, Failure, reason_of, usage
+from jetbus.cli.frame import MINUS, bus_is_named
+from jetbus.errors import JetError, NotFound
+from jetbus.journal.instants import read_instant
+from jetbus.peer.values import read_value
 
 if TYPE_CHECKING:
+    from jetbus.cli.quick import QuickPeer
     from jetbus.journal import Journal
 
 journal_option = click.option(
-    "--journal", "-j", "folder", metavar="DIR", help="the folder of the journal; else that of JET_JOURNAL"
+    "--journal", "-j", "folder", metavar="DIR", help="a journal on this machine; else that of JET_JOURNAL or of the bus"
 )
+Rows = list[dict[str, Any]]
 
 
 class Instant(click.ParamType[str]):
@@ -37,6 +44,96 @@ class Instant(click.ParamType[str]):
 INSTANT = Instant()
 since_option = click.option("--since", type=INSTANT, metavar="INSTANT", help="from then on, such as -2h")
 until_option = click.option("--until", type=INSTANT, metavar="INSTANT", help="until then, such as 2026-03-01T12:00:00Z")
+
+
+class Past(Protocol):
+    """Where one can look back. Rules are text; rows have the columns of the journal."""
+
+    def as_of(self, instant: str, rule: str | None = None) -> Rows: ...
+
+    def history(self, path: str, since: str | None, until: str | None) -> Rows: ...
+
+
+class FolderPast:
+    """A journal on this machine."""
+
+    def __init__(self, folder: str) -> None:
+        import jetbus.journal
+
+        self._journal = jetbus.journal.open(folder)
+
+    def as_of(self, instant: str, rule: str | None = None) -> Rows:
+        rows: Rows = self._journal.as_of(instant, rule).to_pylist()
+        return rows
+
+    def history(self, path: str, since: str | None, until: str | None) -> Rows:
+        rows: Rows = self._journal.history(path, since, until).to_pylist()
+        return rows
+
+
+class BusPast:
+    """The journal of a daemon, page by page."""
+
+    def __init__(self, peer: QuickPeer, page_rows: int | None = None) -> None:
+        peer.check_ours("look back")
+        self._peer = peer
+        self._page_rows = page_rows
+        """How many rows are asked for at a time, if not as many as the daemon gives."""
+
+    def as_of(self, instant: str, rule: str | None = None) -> Rows:
+        asked = {"rule": rule, **self._then(instant)}
+        return self._rows("as_of", asked, "offset")
+
+    def history(self, path: str, since: str | None, until: str | None) -> Rows:
+        return self._rows("history", {"path": path, "since": since, "until": until}, "seq")
+
+    def _then(self, instant: str) -> dict[str, Any]:
+        """An instant for all pages of a tree: one that depends on the clock is made a seq, by the daemon's clock."""
+        if instant != "now" and not instant.startswith("-"):
+            return {"instant": instant}
+        rows, following = self._page("range", {"since": instant, "columns": ["seq"], "limit": 1})
+        return {"seq": (rows[0]["seq"] if rows else following) - 1}
+
+    def _rows(self, method: str, asked: dict[str, Any], going_on: str) -> Rows:
+        rows, following = self._page(method, asked)
+        while following is not None:
+            more, following = self._page(method, {**asked, going_on: following})
+            rows += more
+        return rows
+
+    def _page(self, method: str, asked: dict[str, Any]) -> tuple[Rows, Any]:
+        from jetbus.journal.pages import read_page
+
+        given = {name: value for name, value in {"limit": self._page_rows, **asked}.items() if value is not None}
+        try:
+            page = self._peer.call(f"$jet/journal/{method}", given)
+        except NotFound:
+            raise Failure(
+                f"the daemon at {self._peer.url} keeps no journal; start it with --journal DIR,"
+                " or give the folder of another journal with --journal DIR",
+                Code.NOT_FOUND,
+            ) from None
+        except JetError as problem:
+            if reason_of(problem) != "journalGone":
+                raise
+            raise Failure(str(problem), Code.NOT_FOUND) from None
+        table, following = read_page(read_value(page))
+        return table.to_pylist(), following
+
+
+@contextmanager
+def past(bus: Bus, folder: str | None, *instants: str | None) -> Iterator[Past]:
+    """Where to look back: in a folder if one is given, else over the bus. The instants are checked before."""
+    with explained():
+        for instant in instants:
+            if instant is not None:
+                read_instant(instant)
+        found = folder or ("" if bus_is_named() else os.environ.get("JET_JOURNAL"))
+        if found:
+            yield FolderPast(found)
+            return
+        with bus.quick() as peer:
+            yield BusPast(peer)
 
 
 @contextmanager
@@ -59,12 +156,14 @@ def folder_of(folder: str | None) -> str:
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn the journal's errors into failures with exit codes."""
-    try:
-        from jetbus.journal.errors import BadInstant, JournalError, JournalGone, NotAJournal
-    except ModuleNotFoundError as problem:
-        raise Failure(str(problem)) from None
+    from jetbus.journal.errors import BadInstant, JournalError, JournalGone, NotAJournal
+
     try:
         yield
+    except ModuleNotFoundError as problem:
+        if problem.name != "pyarrow":
+            raise
+        raise Failure("the journal needs pyarrow; install it with: pip install 'jetbus[history]'") from None
     except BadInstant as problem:
         raise usage(str(problem)) from None
     except (NotAJournal, JournalGone) as problem:

@@ -7,6 +7,7 @@ from typing import Any
 from jetbus.cli.buses import Bus
 from jetbus.cli.frame import Example, command
 from jetbus.cli.output import Output
+from jetbus.cli.quick import QuickPeer
 from jetbus.rules import parse_rule
 
 COLUMNS = ("number", "name", "user", "elements", "fetches", "routes", "outbox_bytes", "slow", "transport", "address")
@@ -25,11 +26,12 @@ def peers(bus: Bus, form: str | None) -> None:
     """
     with bus.quick() as peer:
         peer.check_ours("tell who is connected")
-        found = peer.get(parse_rule("$jet/peers/*"))
-    with Output(COLUMNS, form, value="name") as out:
-        for record in sorted(map(_record, found, found.values()), key=lambda one: one["number"]):
-            out.put(record)
+        found = connected(peer)
+    Output(COLUMNS, form, value="name").put_all(found)
 
 
-def _record(path: str, told: dict[str, Any]) -> dict[str, Any]:
-    return {"number": int(path.rpartition("/")[2]), **told}
+def connected(peer: QuickPeer) -> list[dict[str, Any]]:
+    """All that are connected, by number."""
+    found = peer.get(parse_rule("$jet/peers/*"))
+    told = [{"number": int(path.rpartition("/")[2]), **about} for path, about in found.items()]
+    return sorted(told, key=lambda one: one["number"])

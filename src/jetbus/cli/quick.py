@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from jetbus.cli.failures import Failure
-from jetbus.errors import JetError, NotConnected, TimedOut
+from jetbus.errors import JetError, NotConnected, NotFound, TimedOut
 from jetbus.peer.address import Address, read_url
 from jetbus.peer.daemons import words_of
 from jetbus.peer.fetching import Event, Fetching, arranged, matches
@@ -309,6 +309,17 @@ class QuickPeer:
         if fetching.error is not None:
             raise fetching.error
         return fetching.take()
+
+    def owners(self, rule: Rule) -> dict[str, dict[str, Any]]:
+        """Who owns what matches, by path: ``owner`` and, for an administrator, ``access``. Empty if it is not told."""
+        if not self.is_ours:
+            return {}
+        params, _ = words_of(self.daemon).ask(rule)
+        try:
+            told = self.call("$jet/owners", {"rule": params})
+        except NotFound:  # an older one
+            return {}
+        return {about["path"]: about for about in told}
 
     def set(self, path: str, value: Any, timeout_s: float | None = None) -> SetResult:
         """Ask the owner to set a state."""

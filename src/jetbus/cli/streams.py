@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,9 +35,40 @@ class _Complaints(logging.Handler):
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a command that stays; Ctrl-C ends it cleanly."""
-    logging.getLogger("jetbus").addHandler(_Complaints(logging.ERROR))
+    complaining()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)
+
+
+def complaining() -> None:
+    """Tell on stderr what peers have to report."""
+    logging.getLogger("jetbus").addHandler(_Complaints(logging.ERROR))
+
+
+@contextmanager
+def stopped_by_term() -> Iterator[threading.Event]:
+    """An event that SIGTERM sets: services are stopped so, and must leave nothing half done."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def until_terminated(work: Coroutine[Any, Any, Any]) -> None:
+    """Run until the work is done, or SIGTERM."""
+    working, terminated = asyncio.ensure_future(work), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
+    waiting = asyncio.ensure_future(terminated.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
 
 
 def now() -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from jetbus.cli.buses import Bus, ask_password, read_password
-from jetbus.cli.failures import Code, Failure, near, usage
+from jetbus.cli.failures import Code, Failure, near, reason_of, usage
 from jetbus.cli.frame import Example, Family, command
 from jetbus.cli.output import Output
 from jetbus.errors import JetError, UnknownService
@@ -96,8 +96,8 @@ def _ask(bus: Bus, service: str, params: dict[str, Any]) -> None:
             f"the daemon at {bus.shown_url} cannot do that over the bus; change its users file with --users"
         ) from None
     except JetError as problem:
-        reason = problem.data.get("reason") if isinstance(problem.data, dict) else None
-        if not isinstance(reason, str):
+        reason = reason_of(problem)
+        if reason is None:
             raise
         raise Failure(f"{reason}; admins may do more, log in as one with --user", Code.NOT_ALLOWED) from None
 

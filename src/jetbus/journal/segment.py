@@ -4,11 +4,11 @@ A segment is an Arrow IPC stream that any Arrow tool can read, named by the seq 
 written has no end-of-stream mark yet; a sealed one has and never changes again.
 
 Texts are plain strings, compressed with lz4. Measured by ``bench/journal_write.py`` on changes of 1,000 states
-(numbers, paths of 20 to 30 characters): dictionary-encoded paths make a segment 0.79 times as big with lz4, 0.78 with zstd and
-0.69 without compression, and take at least 1.3 times as long to encode with lz4. For that fifth a batch could not be
-read without all before it: the index could not lead to it, and one torn dictionary would spoil all that follows.
-Against no compression lz4 makes a segment 0.42 times as big and zstd 0.23, and zstd takes about 1.7 times as long as
-lz4 to encode; whoever wants small files compacts.
+(numbers, paths of 20 to 30 characters): dictionary-encoded paths make a segment 0.79 times as big with lz4, 0.78 with
+zstd and 0.69 without compression, and take at least 1.3 times as long to encode with lz4. For that fifth a batch could
+not be read without all before it: the index could not lead to it, and one torn dictionary would spoil all that
+follows. Against no compression lz4 makes a segment 0.42 times as big and zstd 0.23, and zstd takes about 1.7 times as
+long as lz4 to encode; whoever wants small files compacts.
 """
 
 from __future__ import annotations

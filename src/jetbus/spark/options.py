@@ -8,17 +8,18 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jetbus.errors import JetError
 from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import read_instant
+from jetbus.peer.address import read_url
 from jetbus.rules import PATH_TESTS, Rule, parse_rule, read_rule
 from jetbus.spark.errors import BadOption
 
-__all__ = ["OPTIONS", "Options", "read_options"]
+__all__ = ["OPTIONS", "Daemon", "Options", "Place", "places_now", "read_options"]
 
 PARTITION_EVENTS = 250_000
 
@@ -26,14 +27,14 @@ _RULE_WORDS = (*PATH_TESTS, "caseInsensitive", "value", "valueField")
 
 OPTIONS: dict[str, str] = {
     "path": "directory of a journal, a glob, or several as .load([...])",
-    "url": "address of a live daemon, such as jet://host:11122",
+    "url": "address of a live daemon, such as jet://host:11122; several as JSON list",
     "user": "who to log in as at the daemon",
     "password": "the password of that user",
     "rule": 'which events, as rule text: "plant/** value>7"',
     **{word: f"which events: the fetch rule's word {word}" for word in _RULE_WORDS},
     "since": "events from this instant on: 2026-03-01T12:00:00Z or -2h",
     "until": "events before this instant",
-    "asOf": "the tree at this instant instead of events",
+    "asOf": "the tree at this instant instead of events; now: also of a daemon without a journal",
     "start": "where to begin: earliest, latest, a seq, an instant, or JSON with a seq per bus",
     "maxEventsPerBatch": "events of one batch of a stream, at the most",
     "eventsPerPartition": f"events that one task reads, {PARTITION_EVENTS} unless told otherwise",
@@ -49,14 +50,27 @@ _SPARKS_OWN = ("paths", "header", "mergeschema", "checkpointlocation", "batchid"
 
 
 @dataclass(frozen=True)
+class Daemon:
+    """A live daemon and who we are there. As text it is the address, without password."""
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return str(read_url(self.url))
+
+
+Place = Path | Daemon
+"""Where a journal is: in a folder of this machine, or behind a live daemon."""
+
+
+@dataclass(frozen=True)
 class Options:
     """What was asked for."""
 
-    directories: tuple[Path, ...] = ()
+    places: tuple[Place, ...] = ()
     globs: tuple[str, ...] = ()
-    url: str | None = None
-    user: str | None = None
-    password: str | None = None
     rule: Rule | None = None
     since_us: int | None = None
     until_us: int | None = None
@@ -68,10 +82,18 @@ class Options:
     timeout_s: float = 10.0
     ignore_failures: bool = False
 
+    events_only: str | None = None
+    """The option that only makes sense for events, if one was given."""
+
     @property
     def is_tree(self) -> bool:
         """Whether a tree is asked for, and not events."""
-        return self.as_of is not None or self.url is not None
+        return self.as_of is not None
+
+    @property
+    def daemons(self) -> tuple[Daemon, ...]:
+        """The places that are live daemons."""
+        return tuple(place for place in self.places if isinstance(place, Daemon))
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -83,11 +105,8 @@ def read_options(given: Mapping[str, str]) -> Options:
             "path", "give either a journal, .load(directory), or a live daemon, .option('url', 'jet://host')"
         )
     return Options(
-        directories=tuple(directory for text in globs for directory in _directories(text)),
+        places=(*(folder for text in globs for folder in _directories(text)), *_daemons(words)),
         globs=tuple(globs),
-        url=words.get("url"),
-        user=words.get("user"),
-        password=words.get("password"),
         rule=_rule(words),
         since_us=_instant(words, "since"),
         until_us=_instant(words, "until"),
@@ -98,6 +117,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         fail_on_data_loss=_flag(words, "failOnDataLoss", True),
         timeout_s=_seconds(words, "timeoutS", 10.0),
         ignore_failures=_choice(words, "onFailure", ("fail", "ignore")) == "ignore",
+        events_only=next((name for name in ("since", "until", "start") if name in words), None),
     )
 
 
@@ -140,9 +160,24 @@ def _directories(text: str) -> list[Path]:
     return found
 
 
-def directories_now(options: Options) -> tuple[Path, ...]:
-    """The directories that the options mean by now: a glob may match more than it did."""
-    return tuple(directory for text in options.globs for directory in _directories(text))
+def _daemons(words: Mapping[str, str]) -> list[Daemon]:
+    text = words.get("url", "").strip()
+    urls = _json("url", text, list, '["jet://a", "jet://b"]') if text.startswith("[") else [text] if text else []
+    if "url" in words and not urls:
+        raise BadOption("url", "it is empty; give the address of a daemon, such as jet://host:11122")
+    for url in urls:
+        try:
+            read_url(url if isinstance(url, str) else "")
+        except ValueError as problem:
+            raise BadOption("url", str(problem)) from problem
+    if "password" in words and "user" not in words:
+        raise BadOption("user", "there is a password, but nobody whose it is; give the option user as well")
+    return [Daemon(str(url), words.get("user"), words.get("password")) for url in urls]
+
+
+def places_now(options: Options) -> tuple[Place, ...]:
+    """The places that the options mean by now: a glob may match more than it did."""
+    return (*(folder for text in options.globs for folder in _directories(text)), *options.daemons)
 
 
 # -- which events
@@ -172,14 +207,16 @@ def _rule(words: Mapping[str, str]) -> Rule | None:
         raise BadOption("rule", str(problem)) from problem
 
 
-def _json(name: str, text: str, kind: type) -> Any:
-    example = '["a", "b"]' if kind is list else '{"greaterThan": 7}'
+_EXAMPLES: dict[type, str] = {list: '["a", "b"]', dict: '{"greaterThan": 7}'}
+
+
+def _json(name: str, text: str, kind: type, example: str | None = None) -> Any:
     try:
         told = json.loads(text)
     except ValueError:
         told = None
     if not isinstance(told, kind):
-        raise BadOption(name, f"{text!r} is not understood; write it as JSON such as {example}")
+        raise BadOption(name, f"{text!r} is not understood; write it as JSON such as {example or _EXAMPLES[kind]}")
     return told
 
 
@@ -198,10 +235,9 @@ def _instant(words: Mapping[str, str], name: str) -> int | None:
 def _as_of(words: Mapping[str, str]) -> str | None:
     if "asOf" not in words:
         return None
-    for other in ("url", "since", "until", "start"):
+    for other in ("since", "until", "start"):
         if other in words:
-            needs = "needs a journal; load its directory" if other == "url" else f"cannot be combined with {other}"
-            raise BadOption("asOf", needs)
+            raise BadOption("asOf", f"cannot be combined with {other}")
     _instant(words, "asOf")
     return words["asOf"]
 

@@ -28,6 +28,7 @@ from jetbus.errors import JetError
 from jetbus.peer import Peer, PeerAsync
 from jetbus.spark.errors import BadOption, SetsFailed
 from jetbus.spark.options import Options
+from jetbus.spark.remote import connect
 
 __all__ = ["Publisher", "SetStreamWriter", "SetWriter", "publish"]
 
@@ -60,9 +61,9 @@ class _Sets:
     """What the writers of a batch and of a stream have in common."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        if options.url is None:
+        if len(options.daemons) != 1:
             raise BadOption(
-                "url", "rows are set on a live bus; give .option('url', 'jet://host') and save() without a path"
+                "url", "rows are set on one live bus; give .option('url', 'jet://host') and save() without a path"
             )
         for name in ("path", "value"):
             if name not in schema.names:
@@ -70,8 +71,9 @@ class _Sets:
         if not isinstance(schema["path"].dataType, StringType):
             raise BadOption("columns", f"path is a {schema['path'].dataType.simpleString()}; it must be a string")
         self._options = options
+        self._daemon = options.daemons[0]
         self._is_json = isinstance(schema["value"].dataType, StringType)
-        _check_reachable(options)
+        connect(self._daemon).close()
 
     def write(self, iterator: Iterator[Row]) -> Tried:
         """Set all rows of a task."""
@@ -79,9 +81,9 @@ class _Sets:
 
     async def _set_all(self, rows: Iterator[Row]) -> Tried:
         tried = Tried()
-        options = self._options
+        daemon = self._daemon
         async with PeerAsync(
-            options.url, name="spark", user=options.user, password=options.password, reconnect=False
+            daemon.url, name="spark", user=daemon.user, password=daemon.password, reconnect=False
         ) as peer:
             waiting: set[asyncio.Task[None]] = set()
             for row in rows:
@@ -130,12 +132,6 @@ class SetStreamWriter(_Sets, DataSourceStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         self._report(messages)
-
-
-def _check_reachable(options: Options) -> None:
-    from jetbus.spark.source import connected
-
-    connected(options).close()
 
 
 def plain(value: Any) -> Any:

@@ -1,19 +1,19 @@
-"""Data source ``jet``: a journal, or the tree of a live daemon, for Spark to read; and the bus for Spark to set.
+"""Data source ``jet``: journals and live daemons for Spark to read, and the bus for Spark to set.
 
     spark.read.format("jet").load("/var/lib/jet/journal")
     spark.readStream.format("jet").option("startsWith", "plant/").load("/var/lib/jet/*")
-    spark.read.format("jet").option("url", "jet://localhost").load()
+    spark.readStream.format("jet").option("url", "jet://localhost").load()
 
 What is read is cut into ranges of seqs, each a task of its own; tasks give Arrow batches. The offset of a stream is,
-for each bus, the seq of the last event that was read, so that a restart neither loses nor repeats one.
+for each bus, the seq of the last event that was read, so that a restart neither loses nor repeats one. Where the
+journals are is the business of ``buses``.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,20 +28,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from jetbus import journal
-from jetbus.errors import JetError
 from jetbus.journal.instants import read_instant
+from jetbus.spark.buses import Bus, SeqRange, Seqs, Wanted, cut, data_loss, limited, open_buses, open_place, start_of
 from jetbus.spark.errors import BadOption, DataLoss
-from jetbus.spark.options import Options, directories_now, read_options
+from jetbus.spark.options import Daemon, Options, Place, places_now, read_options
+from jetbus.spark.remote import connect, keeps_journal, tree_now
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 
 __all__ = ["JetSource"]
 
 BATCH_ROWS_MIN = 16_384
 """Smaller batches of the journal are put together; Spark pays for each of them."""
-PARTITIONS_MAX = 10_000
-
-Seqs = dict[str, int]
+NOW = "now"
 
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -67,13 +65,11 @@ class JetSource(DataSource):
         return TreeReader(options, columns) if options.is_tree else EventReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        options = self._checked()
-        if options.url is not None:
-            raise BadOption(
-                "url", "the tree of a live daemon is read as a batch; stream its journal by .load(directory)"
-            )
-        if options.as_of is not None:
+        if read_options(self.options).as_of is not None:
             raise BadOption("asOf", "a tree at an instant is read as a batch; use spark.read")
+        options = self._checked()
+        if options.is_tree:
+            raise BadOption("url", "its daemon keeps no journal, which a stream needs; start it with --journal DIR")
         return EventStreamReader(options, _columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - Spark's signature
@@ -87,87 +83,29 @@ class JetSource(DataSource):
         return SetStreamWriter(read_options(self.options), schema)
 
     def _checked(self) -> Options:
-        """The options, of a journal that is there."""
+        """The options, of journals and daemons that are there."""
         options = read_options(self.options)
-        open_buses(options.directories)
-        return options
+        if not options.daemons:
+            open_buses(options.places)
+            return options
+        if options.as_of == NOW:
+            for daemon in options.daemons:
+                connect(daemon).close()
+            return options
+        if options.as_of is None and options.events_only is None and not any(map(keeps_journal, options.daemons)):
+            return replace(options, as_of=NOW)
+        with closing_all(open_buses(options.places)):
+            return options
 
 
-def open_buses(directories: Sequence[Path]) -> dict[str, Bus]:
-    """The journals in some directories, by the names of their buses."""
-    buses: dict[str, Bus] = {}
-    for directory in directories:
-        try:
-            log = journal.open(directory)
-        except journal.JournalError as problem:
-            raise BadOption("path", str(problem)) from problem
-        (name,) = log.buses
-        if name in buses:
-            raise BadOption(
-                "path",
-                f"{directory} and {buses[name].directory} are both of a bus named {name!r}; "
-                "give the bus of one of them another name in its daemon's settings",
-            )
-        buses[name] = Bus(name, directory, log)
-    return buses
-
-
-class Bus:
-    """One journal among those that are read."""
-
-    def __init__(self, name: str, directory: Path, log: journal.Journal) -> None:
-        self.name = name
-        self.directory = directory
-        self.log = log
-
-    def ends(self) -> tuple[int, int]:
-        """The first and the last seq there is; last is first - 1 while there is nothing."""
-        (found,) = self.log.offsets().values()
-        return found["first"], found["last"]
-
-    def seq_at(self, instant: str) -> int:
-        """The last seq before an instant."""
-        first, last = self.ends()
-        for batch in self.log.read(since=read_instant(instant), columns=["seq"]):
-            if batch.num_rows:
-                found: int = batch.column(0)[0].as_py()
-                return found - 1
-        return max(last, first - 1)
-
-    def start(self, start: str) -> int:
-        """The last seq that is not to be read, as the option ``start`` has it."""
-        first, last = self.ends()
-        if start == "earliest":
-            return first - 1
-        if start == "latest":
-            return last
-        if start.isdigit():
-            return max(int(start), 1) - 1
-        if start.startswith("{"):
-            told: Seqs = json.loads(start)
-            return max(told.get(self.name, first), 1) - 1
-        return self.seq_at(start)
-
-
-@dataclass
-class SeqRange(InputPartition):
-    """The events of one bus from ``first`` to ``last``."""
-
-    directory: Path
-    bus: str
-    first: int
-    last: int
-
-
-def cut(buses: Mapping[str, Bus], done: Seqs, last: Seqs, events: int) -> list[SeqRange]:
-    """The ranges after ``done`` up to ``last``, cut to so many events."""
-    total = sum(max(0, last[name] - done[name]) for name in last)
-    size = max(events, total // PARTITIONS_MAX)
-    return [
-        SeqRange(buses[name].directory, name, first, min(first + size - 1, bus_last))
-        for name, bus_last in last.items()
-        for first in range(done[name] + 1, bus_last + 1, size)
-    ]
+@contextmanager
+def closing_all(buses: dict[str, Bus]) -> Iterator[dict[str, Bus]]:
+    """Some buses, closed afterwards."""
+    try:
+        yield buses
+    finally:
+        for bus in buses.values():
+            bus.close()
 
 
 # -- columns
@@ -219,67 +157,59 @@ def _merged(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 # -- events
 
 
-def read_range(options: Options, columns: tuple[str, ...], part: SeqRange) -> Iterator[pa.RecordBatch]:
-    """The wanted events of one range. Runs in a task."""
-    stored = [name for name in columns if name != "bus"] or ["seq"]
-    log = journal.open(part.directory)
-    first = part.first if options.fail_on_data_loss else max(part.first, log.offsets()[log.buses[0]]["first"])
-    schema = _arrow(columns)
-    batches = log.read(
-        options.rule, options.since_us, options.until_us, seq=first, seq_until=part.last + 1, columns=stored
-    )
-    try:
-        yield from _together(_with_bus(batch, part.bus, schema) for batch in batches if batch.num_rows)
-    except journal.JournalGone as problem:
-        raise data_loss(part.bus, part.first, problem.first_seq) from problem
-
-
-def data_loss(bus: str, wanted: int, first: int) -> DataLoss:
-    """The error for events that are gone."""
-    return DataLoss(
-        f"events {wanted} to {first - 1} of bus {bus!r} were dropped by retention before they were read; "
-        "keep them longer, or set the option failOnDataLoss to false to go on without them"
-    )
-
-
-class EventReader(DataSourceReader):
-    """The events of some journals as a batch."""
+class _Events:
+    """What the readers of a batch and of a stream have in common: how a task reads its range."""
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
-
-    def partitions(self) -> list[InputPartition]:
-        buses = open_buses(self.options.directories)
-        last = {name: bus.ends()[1] for name, bus in buses.items()}
-        done = {name: max(bus.start(self.options.start), bus.ends()[0] - 1) for name, bus in buses.items()}
-        return [*cut(buses, done, last, self.options.partition_events)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self.options, self.columns, partition) if isinstance(partition, SeqRange) else iter(())
+        if not isinstance(partition, SeqRange):
+            return
+        options, schema = self.options, _arrow(self.columns)
+        stored = tuple(name for name in self.columns if name != "bus") or ("seq",)
+        wanted = Wanted(stored, options.rule, options.since_us, options.until_us)
+        batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
+        yield from _together(_with_bus(batch, partition.bus, schema) for batch in batches if batch.num_rows)
 
 
-class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventReader(_Events, DataSourceReader):
+    """The events of some journals as a batch."""
+
+    def partitions(self) -> list[InputPartition]:
+        with closing_all(open_buses(self.options.places)) as buses:
+            ends = {name: bus.ends() for name, bus in buses.items()}
+            last = {name: bus_last for name, (_, bus_last) in ends.items()}
+            done = {name: max(start_of(bus, self.options.start), ends[name][0] - 1) for name, bus in buses.items()}
+            return [*cut(buses, done, last, self.options.partition_events)]
+
+
+class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The events of some journals as a stream."""
 
-    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
-        self.options = options
-        self.columns = columns
-        self._target: Seqs | None = None
+    _target: Seqs | None = None
+    _open: dict[str, Bus] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "columns": self.columns, "_target": None}
+        return {"options": self.options, "columns": self.columns}
 
     def _buses(self) -> dict[str, Bus]:
         """The journals by now: a glob may match new ones."""
-        now = directories_now(self.options)
-        if now != self.options.directories or not hasattr(self, "_open"):
-            self.options = replace(self.options, directories=now)
+        now = places_now(self.options)
+        if self._open is None or now != self.options.places:
+            self.stop()
+            self.options = replace(self.options, places=now)
             self._open = open_buses(now)
         return self._open
 
+    def stop(self) -> None:
+        for bus in (self._open or {}).values():
+            bus.close()
+        self._open = None
+
     def initialOffset(self) -> Seqs:  # noqa: N802 - Spark's name
-        return {name: bus.start(self.options.start) for name, bus in self._buses().items()}
+        return {name: start_of(bus, self.options.start) for name, bus in self._buses().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         limit = self.options.batch_events_max
@@ -332,40 +262,21 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = {name: seq for name, seq in end.items() if name in buses}
         return [*cut(buses, done, last, self.options.partition_events)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self.options, self.columns, partition) if isinstance(partition, SeqRange) else iter(())
-
-
-def limited(done: Seqs, last: Seqs, events: int) -> Seqs:
-    """The ends of a batch of so many events: every bus gets its share, and what others leave.
-
-    >>> limited({"a": 0, "b": 0}, {"a": 10, "b": 2}, 6)
-    {'a': 4, 'b': 2}
-    """
-    left = max(events, 1)
-    found: Seqs = {}
-    by_need = sorted(last, key=lambda name: last[name] - done[name])
-    for place, name in enumerate(by_need):
-        share = -(-left // (len(by_need) - place))
-        taken = min(last[name] - done[name], share)
-        found[name] = done[name] + taken
-        left -= taken
-    return {name: found[name] for name in last}
-
 
 # -- trees
 
 
 @dataclass
 class Tree(InputPartition):
-    """The tree of one bus: of its journal, or of its daemon."""
+    """The tree of one bus: at an instant, or of a live daemon now."""
 
-    directory: Path | None
+    place: Place
     bus: str
+    instant_us: int | None
 
 
 class TreeReader(DataSourceReader):
-    """The tree of a journal at an instant, or of a live daemon now."""
+    """The tree of some journals at an instant, or of live daemons now."""
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self.options = options
@@ -373,37 +284,20 @@ class TreeReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self.options
-        if options.url is None:
-            return [Tree(bus.directory, name) for name, bus in open_buses(options.directories).items()]
-        with connected(options) as peer:
-            return [Tree(None, peer.url)]
+        if options.daemons and options.as_of == NOW:
+            return [Tree(daemon, str(daemon), None) for daemon in options.daemons]
+        instant_us = read_instant(options.as_of or NOW)
+        with closing_all(open_buses(options.places)) as buses:
+            return [Tree(bus.place, name, instant_us) for name, bus in buses.items()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, Tree):
             return
-        schema = _arrow(self.columns)
-        if partition.directory is not None:
-            tree = journal.open(partition.directory).as_of(self.options.as_of, self.options.rule)
-            for batch in tree.to_batches():
-                yield _with_bus(batch, partition.bus, schema)
+        schema, rule = _arrow(self.columns), self.options.rule
+        if isinstance(partition.place, Daemon) and partition.instant_us is None:
+            if rows := tree_now(partition.place, rule):
+                yield pa.RecordBatch.from_pylist(rows, schema=schema)
             return
-        with connected(self.options) as peer:
-            values = peer.get(self.options.rule)
-        rows = [
-            {"bus": partition.bus, "path": path, "kind": "state", "value": json.dumps(value, ensure_ascii=False)}
-            for path, value in values.items()
-        ]
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
-def connected(options: Options) -> Any:
-    """A peer that is connected to the daemon of the option ``url``."""
-    from jetbus.peer import Peer
-
-    try:
-        peer = Peer(options.url, name="spark", user=options.user, password=options.password, reconnect=False)
-        peer.connect()
-    except (JetError, OSError, ValueError) as problem:
-        raise BadOption("url", str(problem)) from problem
-    return peer
+        bus = open_place(partition.place, in_task=True)
+        for batch in bus.tree(partition.instant_us or 0, rule):
+            yield _with_bus(batch, partition.bus, schema)
