@@ -7,6 +7,7 @@ turn of the bus. Whatever the record does not have, because it is kept in sample
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CATCH_UP_EVENTS = 2_000
 """How much of the record is read within one turn; more than that is read aside first."""
+CATCH_UP_ROUNDS = 4
+"""How often it is read aside; who is still behind then is behind a bus that is faster, and the bus waits for him once."""
 
 
 class Then(NamedTuple):
@@ -196,6 +199,7 @@ def fetch_since(
     if rule.sort is not None:
         raise InvalidRule("sort", "a sorted fetch shows the present only; leave out since, or sort")
     replay, told = Replay(rule), list[tuple[str, Then]]()
+    rounds = itertools.count(1)
 
     def read_on(outcome: Any) -> None:
         if session.gone:
@@ -205,7 +209,7 @@ def fetch_since(
             return
         events, seq = outcome
         told.extend(replay.tell(events))
-        if past.commit() - seq > CATCH_UP_EVENTS:
+        if past.commit() - seq > CATCH_UP_EVENTS and next(rounds) < CATCH_UP_ROUNDS:
             bus.worker.run(lambda: past.after(seq, rule), read_on)
             return
         try:

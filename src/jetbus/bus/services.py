@@ -152,7 +152,7 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
     rule = _rule(session, params) if params else EVERYTHING
     instant = asked_instant(bus, session, params)
     if instant is not None:
-        get_then(bus, session, request.id, rule, instant, lambda found: _write_then(request.id, found))
+        get_then(bus, session, request.id, rule, instant, lambda found: _write_then(request, found))
         return None
     auth = session.auth
     found = matches(bus, session, rule, skip_methods=request.by_jsonrpc)
@@ -163,8 +163,9 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
     return b"[" + b",".join(entries) + b"]"
 
 
-def _write_then(request_id: bytes, found: list[Then]) -> bytes:
-    return jsonrpc.result(request_id, b"[" + b",".join(map(entry_then, found)) + b"]")
+def _write_then(request: Request, found: list[Then]) -> bytes:
+    told = [entry_then(then) for then in found if then.value is not None or not request.by_jsonrpc]
+    return jsonrpc.result(request.id, b"[" + b",".join(told) + b"]")
 
 
 def matches(bus: Bus, session: Session, rule: Rule, *, skip_methods: bool = False) -> list[tuple[int, Element]]:

@@ -103,9 +103,9 @@ class Daemon:
         self._timers: list[asyncio.Task[None]] = []
 
     def _keep_journal(self) -> None:
-        from jetbus.daemon.history import History
-
         self.journaling = Journaling(self.config, self.loop)
+        from jetbus.daemon.history import History  # needs pyarrow; of a lack of that the journal tells better
+
         self.bus.record = self.journaling.writer
         self.flow.commit = self.journaling.commit_first
         self.bus.past = History(self, self.journaling)
@@ -132,6 +132,7 @@ class Daemon:
             await self.stop()
             raise
         if not self.listening:
+            await self.stop()
             raise ConfigError("tcp, ws, unix, binary and binary_unix are all off: the daemon would listen nowhere")
         self.about.refresh()
         Control(self)

@@ -121,11 +121,8 @@ class Fetching:
         self.params, self._trusting = words.ask(self.rule)
         if self.policy == "every":
             self.params["every"] = True
-        if self._since is not None:
-            self.params["since"], self._since = (
-                self._since,
-                None,
-            )  # once: what comes after a reconnect is the difference
+        if self._since is not None and not self.complete:
+            self.params["since"] = self._since
         self._sorting = self.rule.sort is not None and "sort" not in self.params
         self.passing = False
         self._syncing = set()

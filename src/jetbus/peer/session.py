@@ -229,7 +229,7 @@ class Session:
         """Hang a state or method into the bus. From now on it comes back after a reconnect."""
         if owned.path in self.owned:
             raise Occupied(owned.path, f"this peer has added {owned.path} already")
-        described = jsonrpc.encode(owned.describe())
+        described = encode_value(owned.describe())
         self.check_connected()
         self.owned[owned.path] = owned
         owned.added = True
@@ -289,7 +289,7 @@ class Session:
 
     def add_again(self, owned: Owned) -> None:
         """Add something after a reconnect."""
-        self.request(b"add", jsonrpc.encode(owned.describe()), _AddedAgain(self, owned))
+        self.request(b"add", encode_value(owned.describe()), _AddedAgain(self, owned))
 
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""

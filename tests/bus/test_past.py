@@ -1,0 +1,334 @@
+"""Replaying the past: what happened becomes what a fetch would have been told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inmemory import Peer
+from jetbus.bus.bus import Bus
+from jetbus.bus.past import CATCH_UP_ROUNDS, Happened, Replay, Then, entry, passing, with_ts
+from jetbus.errors import Internal, NotAllowed
+from jetbus.rules import EVERYTHING, Rule, parse_rule
+from jetbus.wire import jsonrpc
+
+Told = tuple[str, str, bytes | None, bool, str]
+ABOVE_4 = parse_rule("** value>4")
+
+
+def brief(told: Iterable[tuple[str, Then]]) -> list[Told]:
+    return [(kind, then.path, then.value, then.fetch_only, then.ts) for kind, then in told]
+
+
+def then(path: str, value: bytes | None = None, fetch_only: bool = False, ts: str = "") -> Then:
+    return Then(path, jsonrpc.encode(path), value, fetch_only, ts)
+
+
+HISTORIES: dict[str, tuple[Rule, list[Happened], list[Told]]] = {
+    "a life": (
+        EVERYTHING,
+        [
+            Happened("add", "t1", "a", b"1"),
+            Happened("change", "t2", "a", b"2"),
+            Happened("remove", "t3", "a", b"2"),
+        ],
+        [("add", "a", b"1", False, "t1"), ("change", "a", b"2", False, "t2"), ("remove", "a", b"2", False, "t3")],
+    ),
+    "a method": (
+        EVERYTHING,
+        [Happened("add", "t1", "m"), Happened("remove", "t2", "m")],
+        [("add", "m", None, False, "t1"), ("remove", "m", None, False, "t2")],
+    ),
+    "a change before any add": (
+        EVERYTHING,
+        [Happened("change", "t1", "a", b"1")],
+        [("add", "a", b"1", False, "t1")],
+    ),
+    "a remove of what nobody knows": (EVERYTHING, [Happened("remove", "t1", "a", b"1")], []),
+    "fetch only stays with the element": (
+        EVERYTHING,
+        [
+            Happened("add", "t1", "a", b"1", True),
+            Happened("change", "t2", "a", b"2"),
+            Happened("remove", "t3", "a", b"2"),
+            Happened("add", "t4", "a", b"3"),
+        ],
+        [
+            ("add", "a", b"1", True, "t1"),
+            ("change", "a", b"2", True, "t2"),
+            ("remove", "a", b"2", True, "t3"),
+            ("add", "a", b"3", False, "t4"),
+        ],
+    ),
+    "everything goes": (
+        EVERYTHING,
+        [Happened("add", "t1", "b", b"1"), Happened("add", "t2", "a", b"2"), Happened("start", "t3")],
+        [
+            ("add", "b", b"1", False, "t1"),
+            ("add", "a", b"2", False, "t2"),
+            ("remove", "b", b"1", False, "t3"),
+            ("remove", "a", b"2", False, "t3"),
+        ],
+    ),
+    "a value rule": (
+        ABOVE_4,
+        [
+            Happened("add", "t1", "a", b"1"),
+            Happened("change", "t2", "a", b"5"),
+            Happened("change", "t3", "a", b"6"),
+            Happened("change", "t4", "a", b"2"),
+            Happened("change", "t5", "a", b"3"),
+            Happened("remove", "t6", "a", b"3"),
+        ],
+        [("add", "a", b"5", False, "t2"), ("change", "a", b"6", False, "t3"), ("remove", "a", b"2", False, "t4")],
+    ),
+    "a value rule and a method": (ABOVE_4, [Happened("add", "t1", "m"), Happened("remove", "t2", "m")], []),
+    "a value rule and fetch only": (
+        ABOVE_4,
+        [Happened("add", "t1", "a", b"1", True), Happened("change", "t2", "a", b"5")],
+        [("add", "a", b"5", True, "t2")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "events", "told"), HISTORIES.values(), ids=HISTORIES)
+def test_replay(rule: Rule, events: list[Happened], told: list[Told]) -> None:
+    """What happened is told as a fetch of that time would have been."""
+    assert brief(Replay(rule).tell(events)) == told
+
+
+def test_make_good() -> None:
+    """What is told at the seam ends in the present: what is missing goes, comes or changes, the rest is not told."""
+    replay = Replay(EVERYTHING)
+    list(replay.tell([Happened("add", "t", path, b"1") for path in ("same", "changed", "gone")]))
+    present = [then("new", b"4"), then("same", b"1"), then("changed", b"2"), then("m")]
+    assert brief(replay.make_good(present)) == [
+        ("remove", "gone", b"1", False, ""),
+        ("add", "new", b"4", False, ""),
+        ("change", "changed", b"2", False, ""),
+        ("add", "m", None, False, ""),
+    ]
+
+
+# -- against a model
+
+PATHS = st.sampled_from(["a", "b", "c/d"])
+VALUES = st.one_of(st.none(), st.integers(0, 9))
+EVENTS = st.lists(st.tuples(st.sampled_from(["add", "change", "remove", "start"]), PATHS, VALUES), max_size=40)
+RULES = st.sampled_from(["**", "** value>4", "** value=null", "** value<3"])
+
+
+class Picture:
+    """What somebody who follows events knows, in the simplest way; doubts every event."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes | None] = {}
+
+    def follow(self, told: Iterable[tuple[str, Then]]) -> None:
+        for kind, one in told:
+            assert (one.path in self.values) is (kind != "add"), (kind, one)
+            if kind == "remove":
+                del self.values[one.path]
+            else:
+                self.values[one.path] = one.value
+
+
+def tree_after(happened: Iterable[Happened]) -> dict[str, bytes | None]:
+    values: dict[str, bytes | None] = {}
+    for event in happened:
+        if not event.path:
+            values.clear()
+        elif event.kind == "remove":
+            values.pop(event.path, None)
+        else:
+            values[event.path] = event.value
+    return values
+
+
+def matching(rule: Rule, values: dict[str, bytes | None]) -> dict[str, bytes | None]:
+    test: Callable[[Any], bool] | None = rule.matches_value
+    return {
+        path: value for path, value in values.items() if test is None or (value is not None and test(json.loads(value)))
+    }
+
+
+def read_events(steps: list[tuple[str, str, Any]]) -> list[Happened]:
+    return [
+        Happened(kind, f"t{number}", "" if kind == "start" else path, json.dumps(value).encode())
+        for number, (kind, path, value) in enumerate(steps)
+    ]
+
+
+@given(steps=EVENTS, text=RULES)
+def test_replay_ends_where_the_tree_ends(steps: list[tuple[str, str, Any]], text: str) -> None:
+    """After each event, who follows what is told knows exactly what matched in the tree at that time."""
+    rule, picture, events = parse_rule(text), Picture(), read_events(steps)
+    replay = Replay(rule)
+    for number, event in enumerate(events, 1):
+        picture.follow(replay.tell([event]))
+        assert picture.values == matching(rule, tree_after(events[:number]))
+
+
+@given(steps=EVENTS, text=RULES, cut=st.integers(0, 40))
+def test_replay_in_pieces(steps: list[tuple[str, str, Any]], text: str, cut: int) -> None:
+    """It makes no difference in how many pieces the past is read."""
+    events, replay = read_events(steps), Replay(parse_rule(text))
+    whole = brief(Replay(parse_rule(text)).tell(events))
+    assert brief([*replay.tell(events[:cut]), *replay.tell(events[cut:])]) == whole
+
+
+@given(steps=EVENTS, lost=st.sets(st.integers(0, 40)), text=RULES)
+def test_what_is_lost_is_made_good(steps: list[tuple[str, str, Any]], lost: set[int], text: str) -> None:
+    """Whatever the record lacks, what is told at the seam ends in the present."""
+    rule, picture, events = parse_rule(text), Picture(), read_events(steps)
+    replay = Replay(rule)
+    picture.follow(replay.tell(event for number, event in enumerate(events) if number not in lost))
+    present = matching(rule, tree_after(events))
+    picture.follow(replay.make_good(then(path, value) for path, value in present.items()))
+    assert picture.values == present
+
+
+# -- how it is told
+
+
+def test_entries() -> None:
+    """An entry of the past has path, value, fetchOnly where it is true, and the instant of its last event."""
+    assert json.loads(entry(then('a"b', b'{"x":1.50}', True, "2026-01-01T00:00:00Z"))) == {
+        "path": 'a"b',
+        "event": "add",
+        "value": {"x": 1.5},
+        "fetchOnly": True,
+        "ts": "2026-01-01T00:00:00Z",
+    }
+    assert b'"value":1.50' in entry(then("a", b"1.50"))
+    assert json.loads(entry(then("m"))).keys() == {"path", "event", "ts"}
+
+
+def test_passing() -> None:
+    """Of the tree of an instant those pass whose value matched then; a method has none."""
+    found = [then("a", b"1"), then("b", b"5"), then("m")]
+    assert passing(EVERYTHING, found) == found
+    assert passing(ABOVE_4, found) == [found[1]]
+
+
+def test_the_instant_of_an_event() -> None:
+    """A notification of the past has its instant as its last member; one of the present stays as it is."""
+    tail = b'"params":{"path":"a","event":"add","value":{"x":{}}}}'
+    assert with_ts(tail, "") == tail
+    assert json.loads(b"{" + with_ts(tail, "t")) == {
+        "params": {"path": "a", "event": "add", "value": {"x": {}}, "ts": "t"}
+    }
+
+
+# -- the services, with a past that is made up
+
+
+class MadeUp:
+    """A past of few events; notes what it is asked."""
+
+    def __init__(self, *events: Happened) -> None:
+        self.events = list(events)
+        self.asked: list[str] = []
+        self.refuses = False
+        self.rounds = 0
+
+    def check(self, _auth: Any, _instant: Any, /) -> None:
+        if self.refuses:
+            raise NotAllowed("$jet/journal")
+
+    def as_of(self, instant: Any, _rule: Rule, /) -> list[Then]:
+        self.asked.append(f"as_of {instant}")
+        return [then(path, value, ts="t") for path, value in tree_after(self.events).items()]
+
+    def since(self, instant: Any, _rule: Rule, /) -> tuple[list[Happened], int]:
+        self.asked.append(f"since {instant}")
+        if instant == "broken":
+            raise Internal("the disk is gone")
+        return self.events, len(self.events)
+
+    def after(self, seq: int, _rule: Rule, /) -> tuple[list[Happened], int]:
+        self.asked.append(f"after {seq}")
+        return [], seq if not self.rounds else seq + 10_000
+
+    def commit(self) -> int:
+        self.asked.append("commit")
+        if self.rounds:
+            self.rounds -= 1
+            return 10_000 * 10
+        return 0
+
+
+def bus_with(past: MadeUp) -> Bus:
+    bus = Bus()
+    bus.past = past
+    return bus
+
+
+def test_the_record_is_brought_up_to_date_before_it_is_read() -> None:
+    """Whoever looks back sees what was acknowledged before: the record is committed first."""
+    past = MadeUp()
+    peer = Peer(bus_with(past))
+    assert peer.result("get", {"asOf": "x"}) == []
+    assert past.asked == ["commit", "as_of x"]
+    past.asked.clear()
+    assert peer.result("fetch", {"id": "f", "since": "y"}) is True
+    assert past.asked == ["commit", "since y", "commit", "after 0"]
+
+
+def test_much_that_happens_meanwhile_is_read_aside() -> None:
+    """While too much is left for one turn, it is read aside, round after round; then the fetch is joined."""
+    past = MadeUp(Happened("add", "t", "a", b"1"))
+    past.rounds = 3
+    peer = Peer(bus_with(past))
+    peer.send({"id": 1, "method": "fetch", "params": {"id": "f", "since": "y"}})
+    told = peer.told()
+    assert told[0] == {"id": 1, "result": True}
+    assert sum(asked.startswith("after") for asked in past.asked) == 3
+    assert [message["params"]["event"] for message in told[1:]] == ["add", "remove"], "it is not there any more"
+
+
+def test_a_bus_that_is_faster_than_the_reader() -> None:
+    """Who does not catch up aside, however often, is let in all the same: the bus waits for the last part."""
+    past = MadeUp(Happened("add", "t", "a", b"1"))
+    past.rounds = 1_000_000
+    peer = Peer(bus_with(past))
+    peer.send({"id": 1, "method": "fetch", "params": {"id": "f", "since": "y"}})
+    assert peer.told()[0] == {"id": 1, "result": True}
+    assert sum(asked.startswith("after") for asked in past.asked) == CATCH_UP_ROUNDS
+
+
+def test_refusals() -> None:
+    """Who may not look back is told so, what goes wrong is told, and no fetch is left behind."""
+    past = MadeUp()
+    bus = bus_with(past)
+    peer = Peer(bus)
+    assert peer.error("fetch", {"id": "f", "since": "broken"})["code"] == -32603
+    past.refuses = True
+    assert "noAccess" in peer.data("get", {"asOf": "x"})
+    assert "noAccess" in peer.data("fetch", {"id": "f", "since": "x"})
+    assert peer.result("get", {"asOf": None}) == [], "null is the present"
+    assert len(bus.fetches) == 0
+    bus.past = None
+    assert peer.data("get", {"asOf": "x"})["reason"] == "asOf"
+
+
+def test_the_present_is_told_without_instant() -> None:
+    """At the seam, what the record does not have is told as it is now, and goes on live."""
+    past = MadeUp(Happened("add", "t1", "a", b"1"), Happened("add", "t2", "b", b"1"))
+    bus = bus_with(past)
+    owner, peer = Peer(bus), Peer(bus)
+    owner.result("add", {"path": "a", "value": 2})
+    peer.send({"method": "fetch", "params": {"id": "f", "since": "x"}})
+    owner.notify("change", {"path": "a", "value": 3})
+    assert peer.events() == [
+        {"path": "a", "event": "add", "value": 1, "ts": "t1"},
+        {"path": "b", "event": "add", "value": 1, "ts": "t2"},
+        {"path": "b", "event": "remove", "value": 1},
+        {"path": "a", "event": "change", "value": 2},
+        {"path": "a", "event": "change", "value": 3},
+    ]

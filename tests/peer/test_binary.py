@@ -1,0 +1,310 @@
+"""Bytes as values, through both faces and both protocols, and daemons that do not speak binary as they should."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import jetbus
+from jetbus import Blob
+from jetbus.testing import RunningDaemon
+from jetbus.wire import binary
+from peer.faces import Bus, Twin, brief, raised, run, until
+
+VALUES: dict[str, tuple[Any, bytes, str]] = {
+    "bytes": (b"\x00\xff", b"\x00\xff", "application/octet-stream"),
+    "bytearray": (bytearray(b"ab"), b"ab", "application/octet-stream"),
+    "no bytes": (b"", b"", "application/octet-stream"),
+    "an image": (Blob(b"\x89PNG", mime="image/png"), b"\x89PNG", "image/png"),
+    "a type without a number": (Blob(b"x", mime="x/ü"), b"x", "x/ü"),
+    "much": (Blob(bytes(range(256)) * 4000, mime="audio/wav"), bytes(range(256)) * 4000, "audio/wav"),
+}
+
+
+@pytest.fixture(params=["JSON", "binary"])
+def other(daemon: RunningDaemon, face: str, request: pytest.FixtureRequest) -> Bus:
+    """The same bus, by a protocol of its own choice."""
+    return Bus(daemon.url if request.param == "JSON" else daemon.binary_url, face)
+
+
+def check_blob(found: Any, data: bytes, mime: str) -> None:
+    assert type(found) is Blob
+    assert (bytes(found), found.mime) == (data, mime)
+
+
+@pytest.mark.parametrize(("given", "data", "mime"), VALUES.values(), ids=VALUES)
+def test_values(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
+    """Bytes that an owner adds and changes are found by get and fetch as a Blob with its type."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            state = await owner.add_state("cam/image", given)
+            check_blob((await client.get("cam/image"))["cam/image"], data, mime)
+            fetch = await (await client.fetch("cam/**", policy="every")).ready()
+            await state.change(1)
+            await state.change(given)
+            await state.remove()
+            events = await fetch.take(4)
+            assert [event.kind for event in events] == ["add", "change", "change", "remove"]
+            for event in (events[0], events[2], events[3]):
+                check_blob(event.value, data, mime)
+            assert events[1].value == 1
+
+    run(case())
+
+
+@pytest.mark.parametrize(("given", "data", "mime"), VALUES.values(), ids=VALUES)
+def test_set(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
+    """Bytes that are set arrive at on_set as a Blob, and become the value."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            asked: list[Any] = []
+            await owner.add_state("cam/image", None, on_set=asked.append)
+            assert not (await client.set("cam/image", given)).adapted
+            check_blob(asked[0], data, mime)
+            check_blob((await client.get("cam/image"))["cam/image"], data, mime)
+
+    run(case())
+
+
+def test_adapted_bytes(bus: Bus, other: Bus) -> None:
+    """on_set may adapt to bytes."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            await owner.add_state("a", b"", on_set=lambda value: value[:2])
+            assert (await client.set("a", b"abc")).adapted
+            assert (await client.get("a"))["a"] == b"ab"
+
+    run(case())
+
+
+def test_bytes_as_result_of_a_set(bus: Bus, other: Bus) -> None:
+    """Who asks for the value as the result of a set gets bytes as a Blob, too."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            await owner.add_state("a", b"", on_set=lambda value: value[:2])
+            check_blob((await client.set("a", b"xyz", value_as_result=True)).value, b"xy", "application/octet-stream")
+
+    run(case())
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "one": ((b"\x01\x02",), {}),
+    "with others": ((1, b"\x01\x02", "text", None), {}),
+    "by name": ((), {"data": Blob(b"\x01", mime="image/png"), "size": 3}),
+    "two": ((b"a", Blob(b"b", mime="x/y")), {}),
+}
+
+
+@pytest.mark.parametrize(("args", "keywords"), CALLS.values(), ids=CALLS)
+def test_calls(bus: Bus, other: Bus, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """Bytes are arguments like all others."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+            await owner.add_method("m", lambda *args, **keywords: seen.append((args, keywords)))
+            await client.call("m", *args, **keywords)
+            assert seen == [(args, keywords)]
+            told = [*seen[0][0], *seen[0][1].values()]
+            for found, given in zip(told, [*args, *keywords.values()], strict=True):
+                if isinstance(given, bytes):
+                    assert found.mime == getattr(given, "mime", "application/octet-stream")
+
+    run(case())
+
+
+@pytest.mark.parametrize(("given", "data", "mime"), VALUES.values(), ids=VALUES)
+def test_results(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
+    """Bytes are results like all others."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            await owner.add_method("m", lambda: given)
+            check_blob(await client.call("m"), data, mime)
+
+    run(case())
+
+
+def test_what_is_inside_stays_a_dict(bus: Bus, other: Bus) -> None:
+    """Only a whole value is read as a Blob: inside of another one it is what stands for it in JSON."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            state = await owner.add_state("a", {})
+            await state.change({"image": Blob(b"\x00", mime="image/png")})
+            await owner.info()
+            assert await client.get("a") == {"a": {"image": {"mime": "image/png", "base64": "AA=="}}}
+
+    run(case())
+
+
+def test_bytes_inside_of_a_first_value(bus: Bus) -> None:
+    """Bytes inside of a value can be added as well as changed."""
+
+    async def case() -> None:
+        async with bus.peer() as owner:
+            await owner.add_state("a", [Blob(b"\x00", mime="image/png")])
+            assert await owner.get("a") == {"a": [{"mime": "image/png", "base64": "AA=="}]}
+
+    run(case())
+
+
+def test_mirror(bus: Bus, other: Bus) -> None:
+    """A mirror has bytes, too."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            state = await owner.add_state("a", b"1")
+            mirror = await (await client.mirror("**")).ready()
+            check_blob(mirror.inner["a"], b"1", "application/octet-stream")
+            await state.change(Blob(b"2", mime="image/png"))
+            await until(lambda: mirror.inner["a"] == b"2")
+            check_blob(mirror.inner["a"], b"2", "image/png")
+
+    run(case())
+
+
+def test_sorted(bus: Bus, other: Bus) -> None:
+    """A sorted list shows bytes, in order of path."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            for path in ("b", "a", "c"):
+                await owner.add_state(path, Blob(path.encode(), mime="x/y"))
+            fetch = await (await client.fetch(sort_by="path", last=2)).ready()
+            assert brief(fetch.items) == [("change", "a", b"a"), ("change", "b", b"b")]
+            assert {event.value.mime for event in fetch.items} == {"x/y"}
+
+    run(case())
+
+
+def test_typed_fetch(bus: Bus, other: Bus) -> None:
+    """A fetch that asks for bytes gets bytes, and says so when something else comes."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            state = await owner.add_state("a", Blob(b"\x01\x02", mime="image/png"))
+            fetch = await client.fetch("a", type=bytes, policy="every")
+            first = (await fetch.take(1))[0]
+            assert bytes(first.value) == b"\x01\x02"
+            await state.change([1])
+            problem = (await fetch.take(1))[0]
+            assert isinstance(problem, jetbus.InvalidValue)
+            assert problem.path == "a"
+
+    run(case())
+
+
+def test_rules_see_what_json_sees(bus: Bus, other: Bus) -> None:
+    """A value rule looks at bytes as JSON peers see them."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            await owner.add_state("png", Blob(b"1", mime="image/png"))
+            await owner.add_state("csv", Blob(b"1", mime="text/csv"))
+            assert set(await client.get(fields={"mime": "image/png"})) == {"png"}
+
+    run(case())
+
+
+# -- daemons that are none
+
+
+class Fake:
+    """Listens, says one thing and notes what it hears."""
+
+    def __init__(self, says: bytes) -> None:
+        self._says = says
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._says)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def saying(says: bytes) -> AsyncIterator[Fake]:
+    fake = Fake(says)
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+    fake.url = f"jetb://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield fake
+
+
+def framed(message: bytes) -> bytes:
+    return struct.pack("<I", len(message)) + message
+
+
+def info(*version: int) -> bytes:
+    return framed(struct.pack("<BIII", binary.INFO, *version))
+
+
+@pytest.mark.parametrize("major", [0, 2, 99])
+def test_another_major_version(face: str, major: int) -> None:
+    """A daemon of another major version is refused with both versions."""
+
+    async def case() -> None:
+        async with saying(info(major, 3, 1)) as fake:
+            problem = await raised(Bus(fake.url, face).make(reconnect=False).connect())
+            assert isinstance(problem, jetbus.NotConnected)
+            assert f"speaks version {major}.3.1 of the binary protocol, this peer {binary.VERSION[0]}" in str(problem)
+
+    run(case())
+
+
+NO_DAEMONS = {
+    "a request": framed(b"\2\1\0\0\0\1"),
+    "an empty message": framed(b""),
+    "a long info": framed(b"\1" + b"\0" * 20),
+    "text": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("says", NO_DAEMONS.values(), ids=NO_DAEMONS)
+def test_something_else_listens(face: str, says: bytes) -> None:
+    """What does not begin with an info message is refused with a hint."""
+
+    async def case() -> None:
+        async with saying(says) as fake:
+            problem = await raised(Bus(fake.url, face).make(reconnect=False).connect())
+            assert isinstance(problem, jetbus.NotConnected)
+            assert "speak" in str(problem)
+
+    run(case())
+
+
+def test_json_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Binary at the port for JSON ends in an error that names the address, not in waiting."""
+    monkeypatch.setattr("jetbus.peer.aio.CONNECT_S", 1.0)
+
+    async def case() -> None:
+        address = daemon.url.removeprefix("jet://")
+        problem = await raised(Bus(f"jetb://{address}", face).make(reconnect=False).connect())
+        assert isinstance(problem, jetbus.NotConnected)
+        assert address in str(problem)
+
+    run(case())
+
+
+def test_binary_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON at the port for binary ends in an error, not in waiting."""
+    monkeypatch.setattr("jetbus.peer.aio.CONNECT_S", 1.0)
+
+    async def case() -> None:
+        address = daemon.binary_url.removeprefix("jetb://")
+        peer = Bus(f"jet://{address}", face).make(reconnect=False)
+        assert isinstance(peer, Twin)
+        assert isinstance(await raised(peer.connect()), jetbus.NotConnected)
+
+    run(case())
