@@ -10,9 +10,11 @@ import pytest
 
 import jetbus
 from cli.plant import plant
-from cli.running import Jet
+from cli.running import FORKS, Jet
 from support.daemon import Daemon
 
+SELDOM = ("--journal-flush-ms", "2000")
+"""Whoever looks back sees everything anyway, and the daemons have less to do."""
 USERS = {
     "ann": {
         "password": "ann's own",
@@ -23,11 +25,17 @@ USERS = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forks_end() -> Iterator[None]:
+    yield
+    FORKS.close()
+
+
 @pytest.fixture(scope="session")
 def plant_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with the plant on its bus and a journal; shared, so that a test must leave the plant as it was."""
     folder = tmp_path_factory.mktemp("plant") / "journal"
-    with Daemon.start("--journal", str(folder)) as daemon, plant(url_of(daemon)):
+    with Daemon.start("--journal", str(folder), *SELDOM) as daemon, plant(url_of(daemon)):
         yield daemon
         daemon.check()
 
@@ -53,8 +61,8 @@ def owner(plant_daemon: Daemon) -> Iterator[jetbus.Peer]:
 def guarded_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with the users ann, an admin, and bob, the plant, and a journal for bosses; shared as well."""
     folder = with_users(tmp_path_factory.mktemp("guarded"))
-    journal = ("--journal", str(folder / "journal"), "--journal-groups", "bosses")
-    with Daemon.start("--users", str(folder / "users.json"), *journal) as daemon, plant(url_of(daemon)):
+    journal = ("--journal", str(folder / "journal"), "--journal-groups", "bosses", *SELDOM)
+    with Daemon.start("--users", str(folder / "users.json"), *journal) as daemon, plant(url_of(daemon), moving=False):
         yield daemon
         daemon.check()
 

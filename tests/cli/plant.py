@@ -45,8 +45,8 @@ def _speed(value: Any) -> Any:
 
 
 @contextmanager
-def plant(url: str) -> Iterator[jetbus.Peer]:
-    """A pump and a tank whose level moves."""
+def plant(url: str, *, moving: bool = True) -> Iterator[jetbus.Peer]:
+    """A pump and a tank whose level moves, unless told otherwise."""
     with jetbus.Peer(url, name="plant") as owner:
         owner.add_state("plant/pump/mode", "manual", on_set=lambda _value: None)
         owner.add_state("plant/pump/running", False)
@@ -59,14 +59,16 @@ def plant(url: str) -> Iterator[jetbus.Peer]:
 
         def move() -> None:
             for number in itertools.count():
-                if stopped.wait(0.02):
+                if stopped.wait(0.04):
                     return
                 level.change(number % 10)
 
-        moving = threading.Thread(target=move)
-        moving.start()
+        mover = threading.Thread(target=move)
+        if moving:
+            mover.start()
         try:
             yield owner
         finally:
             stopped.set()
-            moving.join()
+            if moving:
+                mover.join()

@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -17,6 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
+from cli.forking import Forks
+
+FORKS = Forks()
 DEADLINE_S = 60.0
 WORKERS = 3
 """How many commands are run at a time where many are."""
@@ -60,10 +64,15 @@ class Jet:
 
     def __call__(self, *words: str, stdin: str | bytes = b"", **environment: str) -> Done:
         """Run a command to its end."""
-        return self._run([sys.executable, "-m", "jetbus.cli", *words], stdin, environment)
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        ended = FORKS.run(list(words), data, str(self.folder), {**self.environment, **environment}, DEADLINE_S)
+        return Done(ended.code, ended.out.decode(errors="replace"), ended.err.decode(errors="replace"))
 
     def shell(self, line: str, stdin: str | bytes = b"", **environment: str) -> Done:
-        """Run a line as the shell does."""
+        """Run a line as the shell does; without a shell, where it only is a command."""
+        words = _words(line)
+        if words is not None:
+            return self(*words, stdin=stdin, **environment)
         return self._run(["/bin/sh", "-c", line], stdin, environment)
 
     def _run(
@@ -97,6 +106,17 @@ class Jet:
         """Start a command in a pseudo-terminal."""
         command = [sys.executable, "-m", "jetbus.cli", *words]
         return Terminal(command, {**self.environment, **environment}, columns, self.folder)
+
+
+def _words(line: str) -> list[str] | None:
+    """The words after `jet` in a line that needs no shell; None if it does."""
+    if not line.startswith("jet ") or any(char in line for char in "$`#\\"):
+        return None
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    tokens = list(lexer)
+    plain = shlex.split(line)
+    return plain[1:] if tokens == plain and not any(set(token) <= set("();<>|&") for token in tokens) else None
 
 
 class Running:

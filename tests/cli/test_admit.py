@@ -29,14 +29,14 @@ def logs_in(jet: Jet, user: str, file: str) -> bool:
 
 def test_over_the_bus(jet: Jet) -> None:
     """An admin adds a user and changes a password over the bus; others may not."""
-    assert jet("user", "add", "eve", "--groups", "staff", *ANN, *NEW, "-o", "csv").out == "user,done\neve,added\n"
-    assert logs_in(jet, "eve", "new.txt")
-    assert jet("user", "passwd", "eve", *ANN, "--new-password-file", "pass.txt").code == 0
-    assert logs_in(jet, "eve", "pass.txt")
-    assert not logs_in(jet, "eve", "new.txt")
+    assert jet("user", "add", "zoe", "--groups", "staff", *ANN, *NEW, "-o", "csv").out == "user,done\nzoe,added\n"
+    assert logs_in(jet, "zoe", "new.txt")
+    assert jet("user", "passwd", "zoe", *ANN, "--new-password-file", "pass.txt").code == 0
+    assert logs_in(jet, "zoe", "pass.txt")
+    assert not logs_in(jet, "zoe", "new.txt")
     refused = jet("user", "add", "joe", "--user", "bob", "--password-file", "pass.txt", *NEW)
     assert refused == (4, "", "jet: only admins may add users; admins may do more, log in as one with --user\n")
-    assert jet("user", "add", "eve", *ANN, *NEW).code == 4
+    assert jet("user", "add", "zoe", *ANN, *NEW).code == 4
     assert jet("user", "add", "joe", "--admin", *ANN, *NEW).code == 2
 
 

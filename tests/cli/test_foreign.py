@@ -63,13 +63,27 @@ def test_errors(jet: Jet) -> None:
     code, _, err = jet("peers")
     assert code == 1
     assert err.endswith("(node-jet) does not tell who is connected; only jetd does\n")
+    for words, what in ((["at", "now"], "look back"), (["kick", "plant"], "close connections")):
+        code, _, err = jet(*words)
+        assert code == 1
+        assert err.endswith(f"(node-jet) does not {what}; only jetd does\n")
+
+
+def test_record_and_replay(jet: Jet) -> None:
+    """What is on it is recorded, and played onto it again."""
+    done = jet("record", "rec", "--rule", "plant/pump/*", "--for", "10ms")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["events"] >= 5  # start, three states, stop; node-jet 3 tells no methods
+    done = jet("replay", "rec", "--speed", "max", "--prefix", "again")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["events"] >= 5
 
 
 def test_own(jet: Jet) -> None:
     """A state and a method are owned on it, load is measured, and doctor says which daemon it is."""
     with jet.start("method", "lab/sum", "--exec", "echo $(($1 + $2))", "--count", "1") as serving:
         deadline = time.monotonic() + 30
-        while jet("call", "lab/sum", "1", "2").code == 5:
+        while jet("call", "lab/sum", "1", "2").code == 5:  # not all of them tell of methods
             assert time.monotonic() < deadline
         assert serving.end().code == 0
     assert json.loads(jet("bench", "set", "--count", "50").out)["count"] == 50

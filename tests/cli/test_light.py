@@ -46,15 +46,9 @@ def loaded(jet: Jet, names: list[str], words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_commands_load_nothing_heavy(jet: Jet, case: str) -> None:
-    """A command that asks once loads neither rich, nor Arrow, nor the daemon."""
-    assert loaded(jet, HEAVY, COMMANDS[case]) == "[]"
-
-
-@pytest.mark.parametrize("case", COMMANDS)
-def test_commands_load_no_event_loop(jet: Jet, case: str) -> None:
-    """A command that asks once needs no event loop and no WebSocket library."""
-    assert loaded(jet, LOOPS, COMMANDS[case]) == "[]"
+def test_commands_load_little(jet: Jet, case: str) -> None:
+    """A command that asks once loads no rich, no Arrow, no daemon, no event loop and no WebSocket library."""
+    assert loaded(jet, [*HEAVY, *LOOPS], COMMANDS[case]) == "[]"
 
 
 def test_help_loads_no_peer(jet: Jet) -> None:

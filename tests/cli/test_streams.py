@@ -257,13 +257,13 @@ def test_watch_by_websocket(jet: Jet, plant_daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("case", ["fanout", "set", "call", "states"])
-def test_bench(jet: Jet, case: str) -> None:
+def test_bench(jet: Jet, owner: jetbus.Peer, case: str) -> None:
     """Each case of bench counts what it did and leaves nothing behind."""
     code, out, err = jet("bench", case, "--count", "200")
     told = json.loads(out)
     assert (code, err, told["case"], told["count"]) == (0, "", case, 2000 if case == "fanout" else 200)
     assert told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]
-    assert jet("ls", "jetbench").code == 5
+    assert owner.get("jetbench/**") == {}
 
 
 def test_daemon(jet: Jet) -> None:

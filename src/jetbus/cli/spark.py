@@ -1,0 +1,116 @@
+"""What the commands of the Spark side share: how Spark is started, and how its errors are told.
+
+Spark takes seconds to start; so whatever can be wrong without it is checked before. Nothing here imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jetbus.cli.failures import Code, Failure, usage
+from jetbus.cli.past import explained, written
+from jetbus.cli.progress import bar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+master_option = click.option("--master", metavar="URL", help="Spark's master; local[*] unless given")
+tables_option = click.option("--tables", required=True, metavar="DIR", help="the folder of the tables")
+journals_option = click.option(
+    "--journal", "-j", "journals", required=True, multiple=True, metavar="DIR", help="folder or pattern; repeatable"
+)
+
+
+@contextmanager
+def spark_explained() -> Iterator[None]:
+    """Turn errors of the Spark side into failures with exit codes."""
+    with explained():
+        try:
+            from jetbus.spark.errors import BadOption, JetSparkError, NotTables
+        except ModuleNotFoundError as problem:
+            if problem.name != "pyspark":
+                raise
+            raise Failure("the Spark side needs pyspark; install it with: pip install 'jetbus[spark]'") from None
+        try:
+            yield
+        except BadOption as problem:
+            raise usage(str(problem)) from None
+        except NotTables as problem:
+            raise Failure(str(problem), Code.NOT_FOUND) from None
+        except JetSparkError as problem:
+            raise Failure(str(problem)) from None
+
+
+def started(master: str | None) -> SparkSession:
+    """A Spark session; a bar tells that it takes a while."""
+    from jetbus.spark.session import session
+
+    with bar("starting Spark"), _hushed():
+        spark = session(master, name="jet")
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # what is wrong with a query is told once
+    return spark
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Keep from stderr what Java says of itself when it starts; it is told if it does not start, and with --debug."""
+    if "--debug" in sys.argv:
+        yield
+        return
+    with tempfile.TemporaryFile() as heard:
+        stderr = os.dup(2)
+        os.dup2(heard.fileno(), 2)
+        try:
+            yield
+        except Exception as problem:
+            from jetbus.spark.errors import JetSparkError
+
+            if isinstance(problem, JetSparkError):
+                raise
+            heard.seek(0)
+            said = heard.read().decode(errors="replace").strip().splitlines() or [str(problem)]
+            raise Failure(f"Spark does not start: {said[-1]}; --debug shows all that it says") from problem
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def check_journals(journals: Sequence[str]) -> None:
+    """Fail at once where there is no journal."""
+    import jetbus.journal
+
+    jetbus.journal.open(*journals)
+
+
+def rows_of(frame: DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows of a result, as records."""
+    for batch in frame.toArrow().to_batches():
+        for row in batch.to_pylist():
+            yield {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value of a column as JSON can tell it."""
+    if isinstance(value, datetime):
+        return written(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return None  # JSON has no such number
+    return value if value is None or isinstance(value, bool | int | float | str | bytes) else str(value)
