@@ -104,9 +104,10 @@ def _read_run(descriptor: int, path: Path, run: list[Entry], columns: list[str],
     data = read_entries(descriptor, path, run)
     begin = len(SCHEMA_BYTES) - run[0].position
     first, then = sieve.first_columns, [*dict.fromkeys([*columns, *sieve.columns])]
-    if not first:
-        for batch in _stream(data, then):
-            yield sieve.keep(batch).select(columns)
+    if not first or _are_small(run):
+        # Of small batches each costs more than its rows: they are tested together.
+        for batch in _joined(_stream(data, then, threads=not _are_small(run))):
+            yield sieve.keep(batch, sieve.first_mask(batch)).select(columns)
         return
     source = pa.BufferReader(data)
     whole = _stream(source, then)
@@ -115,6 +116,10 @@ def _read_run(descriptor: int, path: Path, run: list[Entry], columns: list[str],
         if mask.true_count:
             source.seek(begin + entry.position)
             yield sieve.keep(whole.read_next_batch(), mask).select(columns)
+
+
+def _are_small(run: list[Entry]) -> bool:
+    return run[-1].seq_last - run[0].seq_first < SMALL_ROWS // 4 * len(run)
 
 
 def read_entries(descriptor: int, path: Path, run: list[Entry]) -> Any:
@@ -135,10 +140,10 @@ def read_entries(descriptor: int, path: Path, run: list[Entry]) -> Any:
     return pa.py_buffer(data)
 
 
-def _stream(source: Any, columns: list[str]) -> Any:
+def _stream(source: Any, columns: list[str], *, threads: bool = True) -> Any:
     """A reader that decodes only these columns."""
     fields = sorted(SCHEMA.get_field_index(name) for name in columns)
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=len(fields) > 1)
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=threads and len(fields) > 1)
     return pa.ipc.open_stream(source, options=options)
 
 
