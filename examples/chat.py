@@ -13,6 +13,12 @@ import jetbus
 ROOM = "chat/"
 
 
+def say(line: str) -> None:
+    """Print a line at once and as a whole: two threads do."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def told(event: jetbus.Event) -> str:
     """What happened, as a line on the screen."""
     name = event.path.removeprefix(ROOM)
@@ -30,11 +36,11 @@ def chat(name: str) -> None:
 
         def show(event: jetbus.Event) -> None:
             if event.path != mine.path:
-                print(told(event), flush=True)
+                say(told(event))
 
         # Every line matters: no newer one takes the place of an older one.
         peer.fetch(starts_with=ROOM, callback=show, policy="every").ready()
-        print(f"* you are {name}; write, and end with Ctrl-D", flush=True)
+        say(f"* you are {name}; write, and end with Ctrl-D")
         for line in sys.stdin:
             mine.change(line.rstrip("\n"))
 

@@ -22,8 +22,6 @@ from jetbus.cli.progress import bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
 master_option = click.option("--master", metavar="URL", help="Spark's master; local[*] unless given")
 tables_option = click.option("--tables", required=True, metavar="DIR", help="the folder of the tables")
 journals_option = click.option(
@@ -51,15 +49,15 @@ def spark_explained() -> Iterator[None]:
             raise Failure(str(problem)) from None
 
 
-def started(master: str | None) -> SparkSession:
+def started(master: str | None) -> Any:
     """A Spark session; a bar tells that it takes a while."""
     from jetbus.spark.session import session
 
     with bar("starting Spark"), _hushed():
         spark = session(master, name="jet")
-    from pyspark.logger import PySparkLogger
+    from jetbus.spark.queries import tell_once
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True  # what is wrong with a query is told once
+    tell_once()
     return spark
 
 
@@ -94,7 +92,7 @@ def check_journals(journals: Sequence[str]) -> None:
     jetbus.journal.open(*journals)
 
 
-def rows_of(frame: DataFrame) -> Iterator[dict[str, Any]]:
+def rows_of(frame: Any) -> Iterator[dict[str, Any]]:
     """The rows of a result, as records."""
     for batch in frame.toArrow().to_batches():
         for row in batch.to_pylist():

@@ -38,7 +38,7 @@ def sql(form: str | None, query: str, tables: str | None, journals: tuple[str, .
             from pathlib import Path
 
             read_manifest(Path(tables))
-        from pyspark.errors import PySparkException
+        from jetbus.spark.queries import QueryError
 
         spark = started(master)
         if tables:
@@ -49,7 +49,7 @@ def sql(form: str | None, query: str, tables: str | None, journals: tuple[str, .
             found = spark.sql(query)
             with Output(found.columns, form, value=found.columns[0] if found.columns else "value") as out:
                 out.put_all(rows_of(found))
-        except PySparkException as problem:
+        except QueryError as problem:
             raise _refused(problem) from None
 
 

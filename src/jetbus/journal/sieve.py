@@ -3,7 +3,7 @@
 A rule is turned into column tests as far as there are any; what is left of it is asked once per distinct path, and
 values are decoded only where the path matches, once per distinct value. With a rule, only events of a path can match:
 connections, starts and gaps have none. As on the bus, the daemon's own states match only a rule that starts with
-``$``, and a value test never holds for what has no value, such as a method or a ``remove``.
+``$``, and a value test never holds for what has no value, such as a method.
 """
 
 from __future__ import annotations
