@@ -91,6 +91,7 @@ def compare(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, 
 
 def pipeline(spark: SparkSession, directory: Path, tables: Path, events: int, batch_events: int) -> None:
     rates: list[float] = []
+    began_s = cpu_s()
     with Pipeline(
         spark,
         directory,
@@ -99,9 +100,38 @@ def pipeline(spark: SparkSession, directory: Path, tables: Path, events: int, ba
         on_batch=lambda batch: rates.append(batch.events / batch.seconds),
     ) as running:
         seconds = timed(running.run_once)
+    used_s = cpu_s() - began_s
     print(f"{'all tables, end to end':28} {events / seconds:12,.0f} events/s   in {seconds:.1f} s", flush=True)
     print(
         f"{'  first and last whole batch':28} {rates[0]:12,.0f} and {rates[len(rates) - 2]:,.0f} events/s", flush=True
+    )
+    print(f"{'  what limits it':28} {limit(events, seconds, used_s)}", flush=True)
+
+
+def cpu_s() -> float:
+    """Seconds of processor that this process and all below it have used: Java, and the Python workers below that."""
+    ticks = 0
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            ticks += sum(int(part) for part in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:15])
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                waiting += [int(child) for child in (task / "children").read_text().split()]
+        except FileNotFoundError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def limit(events: int, seconds: float, used_s: float) -> str:
+    """What the pipeline spent its time on: computing, or waiting for a core, a disk, a plan."""
+    cores = os.cpu_count() or 1
+    busy = used_s / (seconds * cores)
+    cause = "the processor" if busy > 0.8 else "waiting: for other programs, the disk, or plans being made"
+    at_best = events / used_s * cores
+    return (
+        f"{cause}; {used_s / events * 1e6:.1f} us of processor per event, {busy:.0%} of {cores} cores; "
+        f"{at_best:,.0f} events/s at the most with all of them"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import Row as SparkRow
 
@@ -24,8 +25,10 @@ KEYS = {
 }
 
 
-def rows_of(frame: DataFrame | Iterable[SparkRow]) -> list[Row]:
+def rows_of(frame: DataFrame | pa.Table | Iterable[SparkRow]) -> list[Row]:
     """Rows as dicts, with times in microseconds."""
+    if isinstance(frame, pa.Table):
+        return [{name: _plain(value) for name, value in row.items() if name != "day"} for row in frame.to_pylist()]
     found = frame.collect() if isinstance(frame, DataFrame) else frame
     return [{name: _plain(value) for name, value in row.asDict().items() if name != "day"} for row in found]
 

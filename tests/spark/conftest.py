@@ -14,6 +14,7 @@ FOR_FEW_ROWS = {
     "spark__sql__codegen__wholeStage": "false",
     "spark__sql__adaptive__enabled": "false",
     "spark__sql__codegen__factoryMode": "NO_CODEGEN",
+    "spark__sql__shuffle__partitions": "1",
 }
 """With some hundred rows, compiling costs more than it gives."""
 

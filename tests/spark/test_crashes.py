@@ -22,11 +22,19 @@ from spark.logs import make_log
 
 KILLS = 2
 READY_WITHIN_S = 240
-QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+FOR_FEW_ROWS = """
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.sql.adaptive.enabled false
+"""
+"""With some dozen rows, compiling costs more than it gives."""
 
 
 def start(journals: Path, tables: Path, *options: str) -> subprocess.Popen[str]:
     """Start a pipeline over these journals, in a process group of its own."""
+    settings = tables.with_name("settings")
+    settings.mkdir(exist_ok=True)
+    (settings / "spark-defaults.conf").write_text(FOR_FEW_ROWS)
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "jetbus.spark.run", "--journal", f"{journals}/*", "--tables", str(tables)),
@@ -35,7 +43,7 @@ def start(journals: Path, tables: Path, *options: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, **QUICK_JAVA},
+        env={**os.environ, "SPARK_CONF_DIR": str(settings), "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
     )
 
 

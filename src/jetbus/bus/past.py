@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CATCH_UP_EVENTS = 2_000
 """How much of the record is read within one turn; more than that is read aside first."""
 CATCH_UP_ROUNDS = 4
-"""How often it is read aside; who is still behind then is behind a bus that is faster, and the bus waits for him once."""
+"""How often it is read aside; for who is still behind then the bus, which is faster, waits once."""
 
 
 class Then(NamedTuple):

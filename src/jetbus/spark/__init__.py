@@ -12,7 +12,16 @@ except ModuleNotFoundError as _missing:
         "the Spark side needs pyspark; install it with: pip install 'jetbus[spark]'", name="pyspark"
     ) from _missing
 
-from jetbus.spark.errors import BadAlarm, BadOption, DataLoss, JavaMissing, JetSparkError, NotTables, SetsFailed
+from jetbus.spark.errors import (
+    BadAlarm,
+    BadOption,
+    BadStage,
+    DataLoss,
+    JavaMissing,
+    JetSparkError,
+    NotTables,
+    SetsFailed,
+)
 from jetbus.spark.pipeline import Batch, Pipeline
 from jetbus.spark.session import session
 from jetbus.spark.sink import Published, Publisher, publish
@@ -21,6 +30,7 @@ from jetbus.spark.store import Tables, attach
 __all__ = [
     "BadAlarm",
     "BadOption",
+    "BadStage",
     "Batch",
     "DataLoss",
     "JavaMissing",

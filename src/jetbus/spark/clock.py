@@ -11,11 +11,12 @@ unknown until the next event of a path, and never part of a mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
@@ -25,6 +26,20 @@ CUTS = ("stop", "start", "gap")
 """The events that end every value of their bus."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_TIMES = pa.schema([("bus", pa.string()), ("before_us", pa.int64()), ("now_us", pa.int64())])
+_CUTS = pa.schema(
+    [("bus", pa.string()), ("seq", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("event", pa.string())]
+)
+_CUT_SEQS = pa.schema([("cut_bus", pa.string()), ("cut_seq", pa.int64())])
+
+
+def _small(spark: SparkSession, rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> DataFrame:
+    """A few rows. From Arrow they become part of the plan; from Python objects they would be a job of their own."""
+    # Spark takes no Arrow table without rows.
+    frame = spark.createDataFrame(pa.Table.from_pylist([dict(row) for row in rows] or [{}], schema=schema))
+    return frame if rows else frame.limit(0)
 
 
 class Cut(NamedTuple):
@@ -52,13 +67,13 @@ class Clock:
 
     def times(self, spark: SparkSession) -> DataFrame:
         """Columns bus, before_us, now_us; small."""
-        rows = [(bus, self.before.get(bus), now_us) for bus, now_us in self.now.items()]
-        return F.broadcast(spark.createDataFrame(rows, "bus string, before_us bigint, now_us bigint"))
+        rows = [{"bus": bus, "before_us": self.before.get(bus), "now_us": now_us} for bus, now_us in self.now.items()]
+        return F.broadcast(_small(spark, rows, _TIMES))
 
     def cuts_of(self, rows: DataFrame) -> DataFrame:
         """Columns bus, path, seq, ts, event: each cut, for each path in these rows."""
-        cuts = [(cut.bus, cut.seq, instant(cut.until_us), cut.event) for cut in self.cuts]
-        frame = rows.sparkSession.createDataFrame(cuts, "bus string, seq bigint, ts timestamp, event string")
+        cuts = [{**cut._asdict(), "ts": cut.until_us} for cut in self.cuts]
+        frame = _small(rows.sparkSession, cuts, _CUTS)
         return rows.select("bus", "path").distinct().join(F.broadcast(frame), "bus")
 
     def known_until(self, instant: datetime) -> Clock:
@@ -81,11 +96,8 @@ def instant(us: int) -> datetime:
 
 
 def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Clock:
-    """Read the clock off the events of a batch; this runs a small job."""
+    """Read the clock off the events of a batch; this runs a small job, and two more where there are cuts."""
     earlier = dict(before or {})
-    is_cut = F.col("event").isin(*CUTS)
-    since_us = F.expr("unix_micros(try_to_timestamp(get_json_object(detail, '$.since')))")
-    cut = F.struct("seq", "event", F.expr("unix_micros(ts)").alias("us"), since_us.alias("since_us"))
     found = (
         events.groupBy("bus")
         .agg(
@@ -93,28 +105,36 @@ def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Cl
             F.expr("unix_micros(max(ts))").alias("us"),
             F.count("*").alias("count"),
             F.count_if(F.col("event").isin("set", "call")).alias("requests"),
-            F.collect_list(F.when(is_cut, cut)).alias("cuts"),
+            F.count_if(F.col("event").isin(*CUTS)).alias("cuts"),
         )
         .collect()
     )
-    cuts = [(row.bus, one) for row in found for one in sorted(row.cuts)]
-    known_us = _known_before(events, [(bus, one.seq) for bus, one in cuts if one.event != "stop"], earlier)
+    cuts = _found_cuts(events) if any(row.cuts for row in found) else []
+    known_us = _known_before(events, [(cut.bus, cut.seq) for cut in cuts if cut.event != "stop"], earlier)
     return Clock(
         before=earlier,
         now={**earlier, **{row.bus: row.us for row in found}},
-        cuts=tuple(_read_cut(bus, one, known_us) for bus, one in cuts),
+        cuts=tuple(_read_cut(cut, known_us) for cut in cuts),
         seqs={row.bus: row.seq for row in found},
         counts={row.bus: row["count"] for row in found},
         requests=sum(row.requests for row in found),
     )
 
 
-def _read_cut(bus: str, cut: Row, known_us: Mapping[tuple[str, int], int]) -> Cut:
+def _found_cuts(events: DataFrame) -> list[Row]:
+    """The events that are cuts, in order: columns bus, seq, event, us, since_us."""
+    since_us = F.expr("unix_micros(try_to_timestamp(get_json_object(detail, '$.since')))")
+    cuts = events.where(F.col("event").isin(*CUTS))
+    found = cuts.select("bus", "seq", "event", F.unix_micros("ts").alias("us"), since_us.alias("since_us")).collect()
+    return sorted(found, key=lambda cut: (cut.bus, cut.seq))
+
+
+def _read_cut(cut: Row, known_us: Mapping[tuple[str, int], int]) -> Cut:
     if cut.event == "stop":
-        return Cut(bus, cut.seq, cut.us, cut.event)
-    last_us = known_us.get((bus, cut.seq), cut.us)
+        return Cut(cut.bus, cut.seq, cut.us, cut.event)
+    last_us = known_us.get((cut.bus, cut.seq), cut.us)
     until_us = last_us if cut.since_us is None else min(max(cut.since_us, last_us), cut.us)
-    return Cut(bus, cut.seq, until_us, cut.event)
+    return Cut(cut.bus, cut.seq, until_us, cut.event)
 
 
 def _known_before(
@@ -123,7 +143,7 @@ def _known_before(
     """When the last event before each cut was."""
     if not cuts:
         return {}
-    frame = events.sparkSession.createDataFrame(cuts, "cut_bus string, cut_seq bigint")
+    frame = _small(events.sparkSession, [{"cut_bus": bus, "cut_seq": seq} for bus, seq in cuts], _CUT_SEQS)
     earlier = (F.col("bus") == F.col("cut_bus")) & (F.col("seq") < F.col("cut_seq"))
     found = (
         events.select("bus", "seq", "ts")

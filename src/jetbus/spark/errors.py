@@ -4,6 +4,7 @@
         JavaMissing     Spark needs Java 17 and found none
         BadOption       an option, a column or a rule that cannot be meant; ``option`` has its name
             BadAlarm        an entry of an alarm file that cannot be meant
+            BadStage        a stage of a user's file that cannot be meant
         DataLoss        events that a checkpoint still needs are gone from the journal
         NotTables       a directory that holds no tables of a pipeline, or those of another one
         SetsFailed      set requests that the bus refused; ``failed`` has them
@@ -13,7 +14,7 @@ All of them are raised in the driver before a job starts, except ``SetsFailed``,
 
 from __future__ import annotations
 
-__all__ = ["BadAlarm", "BadOption", "DataLoss", "JavaMissing", "JetSparkError", "NotTables", "SetsFailed"]
+__all__ = ["BadAlarm", "BadOption", "BadStage", "DataLoss", "JavaMissing", "JetSparkError", "NotTables", "SetsFailed"]
 
 
 class JetSparkError(Exception):
@@ -41,6 +42,13 @@ class BadAlarm(BadOption):
 
     def __str__(self) -> str:
         return f"alarm {self.option!r}: {self.problem}"
+
+
+class BadStage(BadOption):
+    """A stage of a file that cannot be meant."""
+
+    def __str__(self) -> str:
+        return f"stage {self.option!r}: {self.problem}"
 
 
 class DataLoss(JetSparkError):

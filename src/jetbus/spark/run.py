@@ -1,6 +1,7 @@
 """Run the pipeline as a program of its own.
 
-    python -m jetbus.spark.run --journal DIR --tables DIR [--alarms FILE] [--master URL] [--once | --every 10s]
+    python -m jetbus.spark.run --journal DIR|URL --tables DIR [--alarms FILE] [--stages FILE] [--publish PREFIX]
+                               [--master URL] [--once | --every 10s]
 
 Prints a JSON line for each batch that has been committed. SIGTERM and Ctrl-C stop it.
 """
@@ -27,10 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run until there is nothing more to read, or until stopped; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m jetbus.spark.run", description="Journals into tables, by Spark.")
     parser.add_argument(
-        "--journal", required=True, action="append", help="directory or glob; may be given several times"
+        "--journal", required=True, action="append", help="directory, glob or jet://host; may be given several times"
     )
     parser.add_argument("--tables", required=True, help="directory of the tables")
     parser.add_argument("--alarms", help="TOML file of alarms")
+    parser.add_argument("--stages", help="TOML file of stages of your own")
+    parser.add_argument("--publish", metavar="PREFIX", help="show lag, rollups and alarms as states below this path")
+    parser.add_argument("--publish-url", metavar="URL", help="daemon to publish at, if not the one that is read")
+    parser.add_argument("--user", help="who to log in as at the daemon")
+    parser.add_argument("--password", help="the password of that user")
     parser.add_argument("--master", help="Spark's master, local[*] unless given")
     parser.add_argument("--batch-events", type=int, default=BATCH_EVENTS_MAX, help="events of one batch, at the most")
     how = parser.add_mutually_exclusive_group()
@@ -47,8 +53,12 @@ def main(arguments: list[str] | None = None) -> int:
             given.journal,
             given.tables,
             alarm_file=given.alarms,
+            stage_file=given.stages,
             batch_events_max=given.batch_events,
             on_batch=_tell,
+            publish=given.publish,
+            publish_url=given.publish_url,
+            **{name: getattr(given, name) for name in ("user", "password") if getattr(given, name)},
         ) as pipeline:
             pipeline.start(every_s, once=given.once)
             while not stopped.is_set() and not pipeline.wait(LOOK_S):

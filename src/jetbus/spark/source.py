@@ -29,9 +29,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from jetbus.journal.instants import read_instant
-from jetbus.spark.buses import Bus, SeqRange, Seqs, Wanted, cut, data_loss, limited, open_buses, open_place, start_of
+from jetbus.spark.buses import (
+    Bus,
+    OpenBuses,
+    SeqRange,
+    Seqs,
+    Wanted,
+    cut,
+    data_loss,
+    limited,
+    open_buses,
+    open_place,
+    start_of,
+)
 from jetbus.spark.errors import BadOption, DataLoss
-from jetbus.spark.options import Daemon, Options, Place, places_now, read_options
+from jetbus.spark.options import Daemon, Options, Place, read_options
 from jetbus.spark.remote import connect, keeps_journal, tree_now
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 
@@ -189,24 +201,19 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
     """The events of some journals as a stream."""
 
     _target: Seqs | None = None
-    _open: dict[str, Bus] | None = None
+    _open: OpenBuses | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options, "columns": self.columns}
 
     def _buses(self) -> dict[str, Bus]:
-        """The journals by now: a glob may match new ones."""
-        now = places_now(self.options)
-        if self._open is None or now != self.options.places:
-            self.stop()
-            self.options = replace(self.options, places=now)
-            self._open = open_buses(now)
-        return self._open
+        if self._open is None:
+            self._open = OpenBuses(self.options)
+        return self._open.now()
 
     def stop(self) -> None:
-        for bus in (self._open or {}).values():
-            bus.close()
-        self._open = None
+        if self._open is not None:
+            self._open.close()
 
     def initialOffset(self) -> Seqs:  # noqa: N802 - Spark's name
         return {name: start_of(bus, self.options.start) for name, bus in self._buses().items()}

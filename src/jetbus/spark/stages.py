@@ -17,7 +17,19 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from jetbus.spark.clock import CUTS, Clock
 from jetbus.spark.schemas import TABLES
 
-__all__ = ["OPEN", "SIZES", "Stage", "availability", "history", "requests", "rollups"]
+__all__ = [
+    "OPEN",
+    "SIZES",
+    "Stage",
+    "availability",
+    "availability_of",
+    "history",
+    "history_of",
+    "requests",
+    "rollups",
+    "timeline",
+    "told_before",
+]
 
 OPEN = "open"
 """Where a row goes that is not complete yet."""
@@ -33,12 +45,6 @@ REQUESTS_US = 60_000_000
 _ENDS = ("remove", *CUTS)
 
 
-def _timeline(rows: DataFrame, carried: DataFrame | None, clock: Clock) -> DataFrame:
-    """The rows of a batch after those carried over, with an end for each path wherever the bus was cut."""
-    known = rows if carried is None else carried.unionByName(rows, allowMissingColumns=True)
-    return known.unionByName(clock.cuts_of(known), allowMissingColumns=True) if clock.cuts else known
-
-
 def _us(column: str) -> Column:
     return F.unix_micros(F.col(column))
 
@@ -47,24 +53,93 @@ def _seconds(us: Column) -> Column:
     return us / F.lit(1e6)
 
 
+# -- the timeline
+#
+# History, rollups and availability all ask what comes after an event of the same path. So the rows of a batch are
+# brought into that order once, and each of the three takes what it needs from it.
+
+_LINE = ("bus", "path", "seq", "ts", "event", "kind", "value", "num", "text", "flag", "peer")
+
+
+def timeline(events: DataFrame, told: DataFrame | None, clock: Clock, *, parts: int | None = None) -> DataFrame:
+    """What came of each path and what followed it, after what was ``told``, with an end wherever the bus was cut.
+
+    Besides the columns of events: ``after`` and ``after_ts``, the event that follows; ``begins``, whether it was not
+    there before; ``span``, a number for each time that it was there, 0 if that was told before. In so many ``parts``,
+    if said.
+    """
+    signs = events.where(F.col("event").isin("add", "change", "remove")).select(
+        *(F.coalesce("kind", F.lit("state")).alias("kind") if name == "kind" else F.col(name) for name in _LINE),
+        F.lit(False).alias("told"),
+    )
+    if told is not None:
+        signs = told.withColumn("told", F.lit(True)).unionByName(signs, allowMissingColumns=True)
+    if clock.cuts:
+        signs = signs.unionByName(clock.cuts_of(signs).withColumn("told", F.lit(False)), allowMissingColumns=True)
+    if parts is not None:
+        signs = signs.repartition(parts, "bus", "path")
+    follows = Window.partitionBy("bus", "path").orderBy("seq")
+    so_far = follows.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = F.col("before")
+    # None of these needs another one, so that Spark goes through the rows once.
+    return (
+        signs.withColumns(
+            {
+                "before": F.lag("event").over(follows),
+                "after": F.lead("event").over(follows),
+                "after_ts": F.lead("ts").over(follows),
+                "span": F.count_if(F.col("event").isin("add", *_ENDS) & ~F.col("told")).over(so_far),
+            }
+        )
+        .where(~F.col("event").isin(*_ENDS))
+        .withColumn("begins", (F.col("event") == "add") | before.isNull() | before.isin(*_ENDS))
+        .drop("before")
+    )
+
+
+def told_before(values: DataFrame | None, spans: DataFrame | None) -> DataFrame | None:
+    """What a timeline goes on from: the open rows of history, and the methods among those of availability."""
+    methods = _told_spans(None if spans is None else spans.where(F.col("kind") != "state"))
+    states = _told_values(values)
+    if states is None or methods is None:
+        return methods if states is None else states
+    return states.unionByName(methods, allowMissingColumns=True)
+
+
+def _told_values(carried: DataFrame | None) -> DataFrame | None:
+    if carried is None:
+        return None
+    own = {"ts": F.col("valid_from"), "kind": F.lit("state")}
+    return carried.select(*(own.get(name, F.col(name)).alias(name) for name in _LINE))
+
+
+def _told_spans(carried: DataFrame | None) -> DataFrame | None:
+    if carried is None:
+        return None
+    return carried.select(
+        *("bus", "path", "seq", "kind", F.col("last_ts").alias("ts"), F.lit("add").alias("event")),
+        F.col("owner").alias("peer"),
+    )
+
+
 # -- history
 
 
 def history(events: DataFrame, carried: DataFrame | None, clock: Clock) -> DataFrame:
     """One row per value of a state; the end of the newest one of each path is open."""
-    is_value = F.col("event").isin("add", "change", "remove") & (F.coalesce("kind", F.lit("state")) == "state")
-    values = events.where(is_value).select("bus", "path", "seq", "ts", "event", "value", "num", "text", "flag", "peer")
-    if carried is not None:
-        carried = carried.withColumnRenamed("valid_from", "ts").drop("valid_to", "ended_by", "day")
-    follows = Window.partitionBy("bus", "path").orderBy("seq")
-    return (
-        _timeline(values, carried, clock)
-        .withColumn("valid_to", F.greatest("ts", F.lead("ts").over(follows)))
-        .withColumn("ended_by", F.lead("event").over(follows))
-        .withColumn("valid_to", F.when(F.col("ended_by").isNotNull(), F.col("valid_to")))
-        .where(F.col("event").isin("add", "change"))
-        .withColumnRenamed("ts", "valid_from")
-        .select(*TABLES["history"].names, _into("history", F.col("valid_to").isNotNull()))
+    return history_of(timeline(events, _told_values(carried), clock))
+
+
+def history_of(line: DataFrame) -> DataFrame:
+    """The rows of history of a timeline."""
+    ended = F.col("after").isNotNull()
+    own = {
+        "valid_from": F.col("ts"),
+        "valid_to": F.when(ended, F.greatest("ts", "after_ts")),
+        "ended_by": F.col("after"),
+    }
+    return line.where(F.col("kind") == "state").select(
+        *(own.get(name, F.col(name)).alias(name) for name in TABLES["history"].names), _into("history", ended)
     )
 
 
@@ -192,42 +267,46 @@ def _squares(part: str, count: Column) -> Column:
 
 # -- availability
 
+_ENDED_BY = ("add", *_ENDS)
+
 
 def availability(events: DataFrame, carried: DataFrame | None, clock: Clock) -> DataFrame:
     """One row per time that a state or method was on the bus; those that are there now are open."""
-    kind, owner = F.coalesce("kind", F.lit("state")).alias("kind"), F.col("peer").alias("owner")
-    signs = events.where(F.col("event").isin("add", "change", "remove")).select(
-        *("bus", "path", "seq", "ts", "event", kind, owner),
-        F.col("ts").alias("since"),
-        (F.col("event") == "change").cast("bigint").alias("changes"),
-        F.lit(None).cast("double").alias("quiet_s"),
+    return availability_of(timeline(events, _told_spans(carried), clock), carried)
+
+
+def availability_of(line: DataFrame, carried: DataFrame | None) -> DataFrame:
+    """The rows of availability of a timeline."""
+    # Numbers only: these are summed up by hash, while a single text would have Spark sort all rows again.
+    names = F.array(*[F.lit(name) for name in _ENDED_BY])
+    # Spark takes an element at an unknown place for a known one, hence the condition.
+    ended_by = F.when(F.col("end").isNotNull(), F.element_at(names, F.col("end").cast("int")))
+    ends = F.col("after").isin(*_ENDED_BY)
+    changes = (F.col("event") == "change") & ~F.col("told")
+    numbers = line.groupBy("bus", "path", "span").agg(
+        F.min("seq").alias("seq"),
+        F.min("ts").alias("since"),
+        F.max(F.when(ends, F.col("after_ts"))).alias("until"),
+        F.count_if(changes).alias("changes"),
+        F.max("ts").alias("last_ts"),
+        _seconds(F.max(_us("after_ts") - _us("ts"))).alias("quiet_s"),
+        F.max(F.when(ends, F.array_position(names, F.col("after")))).alias("end"),
     )
+    texts = line.where(F.col("begins") & ~F.col("told")).select(
+        "bus", "path", "span", "kind", F.col("peer").alias("owner")
+    )
+    parts = numbers.unionByName(texts, allowMissingColumns=True)
     if carried is not None:
-        carried = carried.withColumns({"event": F.lit("carried"), "ts": F.col("last_ts")}).select(*signs.columns)
-    follows = Window.partitionBy("bus", "path").orderBy("seq")
-    before, after, after_ts = F.lag("event").over(follows), F.lead("event").over(follows), F.lead("ts").over(follows)
-    begins = F.col("event").isin("add", "carried") | before.isNull() | before.isin(*_ENDS)
-    spans = (
-        _timeline(signs, carried, clock)
-        .withColumns({"begins": begins.cast("int"), "after": after, "after_ts": after_ts})
-        .where(~F.col("event").isin(*_ENDS))
-        .withColumn("span", F.sum("begins").over(follows))
-    )
-    ends = F.col("after").isin("add", *_ENDS)
+        before = carried.drop("until", "up_s", "ended_by").withColumn("span", F.lit(0).cast("bigint"))
+        parts = parts.unionByName(before, allowMissingColumns=True)
     return (
-        spans.groupBy("bus", "path", "span")
+        parts.groupBy("bus", "path", "span")
         .agg(
-            F.min_by("kind", "seq").alias("kind"),
-            F.min_by("owner", "seq").alias("owner"),
-            F.min("seq").alias("seq"),
-            F.min("since").alias("since"),
-            F.max(F.when(ends, F.col("after_ts"))).alias("until"),
+            *(F.min(name).alias(name) for name in ("seq", "since")),
+            *(F.max(name).alias(name) for name in ("kind", "owner", "until", "last_ts", "quiet_s", "end")),
             F.sum("changes").alias("changes"),
-            F.max("ts").alias("last_ts"),
-            F.greatest(_seconds(F.max(_us("after_ts") - _us("ts"))), F.max("quiet_s")).alias("quiet_s"),
-            F.max(F.when(ends, F.col("after"))).alias("ended_by"),
         )
-        .withColumn("up_s", _seconds(_us("until") - _us("since")))
+        .withColumns({"up_s": _seconds(_us("until") - _us("since")), "ended_by": ended_by})
         .select(*TABLES["availability"].names, _into("availability", F.col("until").isNotNull()))
     )
 

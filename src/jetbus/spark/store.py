@@ -29,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.errors import NotTables
 from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
+from jetbus.spark.own_stages import know_tables
 from jetbus.spark.schemas import TABLES, Table
 from jetbus.spark.stages import OPEN
 
@@ -170,7 +171,8 @@ class Store:
         (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
         rows = spark.read.schema(TABLES[table].schema).parquet(*[str(self.directory / file.path) for file in files])
         # In order of path: who looks for few of them can skip the rest.
-        order = [name for name in ("path", "seq") if name in TABLES[table].names]
+        order: list[str] = [name for name in ("path", "seq") if name in TABLES[table].names]
+        order = order or [TABLES[table].time]
         rows.coalesce(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(self.staging / "merged"))
         merged = [
             self._place(file, Path(table, day), self.manifest.batch) for file in _parquet(self.staging / "merged")
@@ -231,6 +233,7 @@ class Tables:
     def __init__(self, spark: SparkSession, directory: str | Path) -> None:
         self.spark = spark
         self.directory = Path(directory).absolute()
+        know_tables(self.directory)
         self.manifest = read_manifest(self.directory)
 
     def refresh(self) -> None:

@@ -1,0 +1,214 @@
+"""The buses that are read, wherever their journals are: in folders of this machine or behind live daemons.
+
+Both have one face, ``Bus``. What is read of them is cut into ranges of seqs, each a task of its own that opens the
+place again by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from jetbus import journal
+from jetbus.journal.instants import read_instant
+from jetbus.rules import Rule
+from jetbus.spark.errors import BadOption, DataLoss
+from jetbus.spark.options import Daemon, Options, Place, places_now
+
+__all__ = [
+    "Bus",
+    "OpenBuses",
+    "SeqRange",
+    "Wanted",
+    "cut",
+    "data_loss",
+    "limited",
+    "open_buses",
+    "open_place",
+    "start_of",
+]
+
+PARTITIONS_MAX = 10_000
+
+Seqs = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which events of a range are wanted, and what of them."""
+
+    columns: tuple[str, ...]
+    """Columns of the journal; the name of the bus is not one of them."""
+    rule: Rule | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+
+class Bus(Protocol):
+    """The journal of one bus."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def ends(self) -> tuple[int, int]:
+        """The first and the last seq there is; last is first - 1 while there is nothing."""
+        ...
+
+    def seq_at(self, instant_us: int) -> int:
+        """The last seq before an instant."""
+        ...
+
+    def events(self, wanted: Wanted, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """The wanted events from one seq to another; ``JournalGone`` if they have been dropped."""
+        ...
+
+    def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
+        """The tree at an instant."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what holds it open."""
+        ...
+
+
+def open_place(place: Place, *, in_task: bool = False) -> Bus:
+    """The journal at a place. What is wrong with a folder shows at once, with a daemon when it is first asked."""
+    if isinstance(place, Daemon):
+        from jetbus.spark.remote import DaemonBus
+
+        return DaemonBus(place, in_task=in_task)
+    from jetbus.spark.folders import FolderBus
+
+    return FolderBus(place)
+
+
+def open_buses(places: Sequence[Place]) -> dict[str, Bus]:
+    """The journals at some places, by the names of their buses."""
+    buses: dict[str, Bus] = {}
+    try:
+        for place in places:
+            bus = open_place(place)
+            if bus.name in buses:
+                bus.close()
+                raise BadOption(
+                    "path" if isinstance(place, Path) else "url",
+                    f"{place} and {buses[bus.name].place} are both of a bus named {bus.name!r}; "
+                    "give the bus of one of them another name in its daemon's settings, as journal_bus",
+                )
+            buses[bus.name] = bus
+    except BaseException:
+        for bus in buses.values():
+            bus.close()
+        raise
+    return buses
+
+
+class OpenBuses:
+    """The buses that some options mean, kept open; a glob may match new ones as time goes by."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._places: tuple[Place, ...] = ()
+        self._open: dict[str, Bus] = {}
+
+    def now(self) -> dict[str, Bus]:
+        """Those that are there now."""
+        places = places_now(self._options)
+        if places != self._places:
+            self.close()
+            self._open = open_buses(places)
+            self._places = places
+        return self._open
+
+    def ends(self) -> Seqs:
+        """The last seq of each."""
+        return {name: bus.ends()[1] for name, bus in self.now().items()}
+
+    def close(self) -> None:
+        for bus in self._open.values():
+            bus.close()
+        self._places, self._open = (), {}
+
+
+def start_of(bus: Bus, start: str) -> int:
+    """The last seq that is not to be read, as the option ``start`` has it."""
+    first, last = bus.ends()
+    if start == "earliest":
+        return first - 1
+    if start == "latest":
+        return last
+    if start.isdigit():
+        return max(int(start), 1) - 1
+    if start.startswith("{"):
+        told: Seqs = json.loads(start)
+        return max(told.get(bus.name, first), 1) - 1
+    return bus.seq_at(read_instant(start))
+
+
+def data_loss(bus: str, wanted: int, first: int) -> DataLoss:
+    """The error for events that are gone."""
+    return DataLoss(
+        f"events {wanted} to {first - 1} of bus {bus!r} were dropped by retention before they were read; "
+        "keep them longer, or set the option failOnDataLoss to false to go on without them"
+    )
+
+
+# -- ranges
+
+
+@dataclass
+class SeqRange(InputPartition):
+    """The events of one bus from ``first`` to ``last``."""
+
+    place: Place
+    bus: str
+    first: int
+    last: int
+
+    def read(self, wanted: Wanted, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+        """The wanted events. Runs in a task."""
+        bus = open_place(self.place, in_task=True)
+        try:
+            first = self.first if fail_on_data_loss else max(self.first, bus.ends()[0])
+            yield from bus.events(wanted, first, self.last)
+        except journal.JournalGone as problem:
+            raise data_loss(self.bus, self.first, problem.first_seq) from problem
+        finally:
+            bus.close()
+
+
+def cut(buses: Mapping[str, Bus], done: Seqs, last: Seqs, events: int) -> list[SeqRange]:
+    """The ranges after ``done`` up to ``last``, cut to so many events."""
+    total = sum(max(0, last[name] - done[name]) for name in last)
+    size = max(events, total // PARTITIONS_MAX)
+    return [
+        SeqRange(buses[name].place, name, first, min(first + size - 1, bus_last))
+        for name, bus_last in last.items()
+        for first in range(done[name] + 1, bus_last + 1, size)
+    ]
+
+
+def limited(done: Seqs, last: Seqs, events: int) -> Seqs:
+    """The ends of a batch of so many events: every bus gets its share, and what others leave.
+
+    >>> limited({"a": 0, "b": 0}, {"a": 10, "b": 2}, 6)
+    {'a': 4, 'b': 2}
+    """
+    left = max(events, 1)
+    found: Seqs = {}
+    by_need = sorted(last, key=lambda name: last[name] - done[name])
+    for place, name in enumerate(by_need):
+        share = -(-left // (len(by_need) - place))
+        taken = min(last[name] - done[name], share)
+        found[name] = done[name] + taken
+        left -= taken
+    return {name: found[name] for name in last}

@@ -1,0 +1,187 @@
+"""Stages of the user's own: functions of Python files, named in a TOML file, whose rows become tables.
+
+    [stage.power]
+    file = "power.py"           beside the TOML file, unless it is an absolute path
+    function = "power"          takes the events of a batch as a frame, gives a frame; the stage's name unless told
+    time = "ts"                 the column by whose day rows are kept; ts unless told
+    publish = true              show the newest row of each path as a state, where the pipeline publishes
+
+The table has the name of the stage and is committed together with all others, each batch once. Its columns are known
+before anything runs, by asking the function about no events at all; a file beside the manifest remembers them, so that
+readers and later runs know the table without the function.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+from jetbus.spark.clock import Clock
+from jetbus.spark.errors import BadOption, BadStage
+from jetbus.spark.schemas import TABLES, Column, Table
+from jetbus.spark.stages import OPEN, Stage
+
+__all__ = ["BadStage", "OwnStage", "know_tables", "read_stages", "remember_tables"]
+
+FILE = "own_tables.json"
+STAGES_MAX = 100
+"""Stages in one file."""
+
+_WORDS: dict[str, type] = {"file": str, "function": str, "time": str, "publish": bool}
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_STANDARD = tuple(TABLES)
+"""The tables that are always there, as they were before any of the user's own became known."""
+_TAKEN = (*_STANDARD, OPEN, "rollups", "merged", "staging", "checkpoint", "pipeline", "day", "into")
+_CASTS = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}
+_TYPES = ("string", "bigint", "double", "boolean", "timestamp")
+
+
+@dataclass(frozen=True)
+class OwnStage:
+    """One stage of a file."""
+
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    table: Table
+    publish: bool = False
+
+    @property
+    def stage(self) -> Stage:
+        """The same as a stage of the pipeline."""
+        return partial(_run, self)
+
+
+def _run(own: OwnStage, events: DataFrame, _carried: DataFrame | None, _clock: Clock) -> DataFrame:
+    columns = [F.col(column.name).cast(column.type).alias(column.name) for column in own.table.columns]
+    return own.function(events).select(*columns, F.lit(own.name).alias("into"))
+
+
+# -- reading a file
+
+
+def read_stages(file: str | Path, spark: SparkSession) -> tuple[OwnStage, ...]:
+    """The stages of a TOML file, with their tables known."""
+    try:
+        content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise BadOption("stages", f"cannot read {str(file)!r}: {problem.strerror}") from problem
+    except tomllib.TOMLDecodeError as problem:
+        raise BadOption("stages", f"{str(file)!r} is no TOML: {problem}") from problem
+    entries = content.get("stage")
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise BadOption("stages", f"{str(file)!r} has no stages; begin each with [stage.NAME]")
+    if len(entries) > STAGES_MAX:
+        raise BadOption("stages", f"{len(entries)} stages are more than {STAGES_MAX}; let one function do more")
+    nothing = spark.createDataFrame([], TABLES["events"].schema)
+    return tuple(_read_stage(name, entry, Path(file).parent, nothing) for name, entry in entries.items())
+
+
+def _read_stage(name: str, entry: dict[str, Any], folder: Path, nothing: DataFrame) -> OwnStage:
+    for word, value in entry.items():
+        if word not in _WORDS:
+            raise BadStage(name, f"there is no {word!r}; there are {', '.join(_WORDS)}")
+        if not isinstance(value, _WORDS[word]):
+            raise BadStage(name, f"{word} takes {'text in quotes' if _WORDS[word] is str else 'true or false'}")
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise BadStage(name, "its table cannot have that name; take small letters, digits and _, and no known table's")
+    if "file" not in entry:
+        raise BadStage(name, 'it needs the file of its function; add file = "my_stage.py"')
+    function = _function(name, folder / entry["file"], entry.get("function", name))
+    publish = entry.get("publish", False)
+    table = _table(name, function, nothing, entry.get("time", "ts"), publish=publish)
+    return OwnStage(name, function, table, publish)
+
+
+def _function(name: str, file: Path, wanted: str) -> Callable[[DataFrame], DataFrame]:
+    try:
+        module = _load(f"jet_stage_{name}", file)
+    except Exception as problem:
+        raise BadStage(name, f"{str(file)!r} cannot be loaded: {type(problem).__name__}: {problem}") from problem
+    found = getattr(module, wanted, None)
+    if not callable(found):
+        raise BadStage(name, f"there is no function {wanted!r} in {str(file)!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def _load(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    # Tasks on other machines have no such file: its functions travel with the job.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module
+
+
+def _table(
+    name: str, function: Callable[[DataFrame], DataFrame], nothing: DataFrame, time: str, *, publish: bool
+) -> Table:
+    """The table of a function, by what it makes of no events."""
+    try:
+        rows = function(nothing)
+        fields = [(field.name, field.dataType.simpleString()) for field in rows.schema]
+    except Exception as problem:
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else ""
+        raise BadStage(name, f"its function fails without events: {type(problem).__name__}: {first}") from problem
+    columns = tuple(Column(column, _CASTS.get(kind, kind), "") for column, kind in fields)
+    for column in columns:
+        if column.type not in _TYPES:
+            raise BadStage(name, f"column {column.name!r} is a {column.type}; cast it to one of {', '.join(_TYPES)}")
+        if column.name in ("into", "day"):
+            raise BadStage(name, f"a column cannot be named {column.name!r}; tables have one of their own")
+    types = {column.name: column.type for column in columns}
+    if types.get(time) != "timestamp":
+        raise BadStage(name, f"there is no column {time!r} of type timestamp, by whose day rows are kept; set time")
+    if "path" not in types and "seq" not in types:
+        raise BadStage(name, "there is neither a column 'path' nor 'seq', by which rows are kept in order; add one")
+    if publish and types.get("path") != "string":
+        raise BadStage(name, "there is no column 'path' of type string, which says where each row is to be shown")
+    return Table(time, (function.__doc__ or f"Made by the stage {name}.").strip().splitlines()[0], columns)
+
+
+# -- tables of their own
+
+
+def know_tables(directory: Path) -> None:
+    """Make the tables of earlier stages known, so that they can be read and merged without their functions."""
+    try:
+        told = json.loads((directory / FILE).read_bytes())
+    except FileNotFoundError:
+        return
+    for name, (time, meaning, columns) in told.items():
+        _know(name, Table(time, meaning, tuple(Column(*column) for column in columns)))
+
+
+def remember_tables(directory: Path, stages: tuple[OwnStage, ...]) -> None:
+    """Make the tables of these stages known, now and to those who come later."""
+    if not stages:
+        return
+    for own in stages:
+        _know(own.name, own.table)
+    told = {name: table for name, table in TABLES.items() if name not in _STANDARD}
+    fresh = directory / f"{FILE}.new"
+    fresh.write_text(json.dumps(told), encoding="utf-8")
+    fresh.replace(directory / FILE)
+
+
+def _know(name: str, table: Table) -> None:
+    known = TABLES.get(name)
+    if known is not None and [column[:2] for column in known.columns] != [column[:2] for column in table.columns]:
+        was = ", ".join(f"{column.name} {column.type}" for column in known.columns)
+        raise BadStage(name, f"its table has other columns already ({was}); give the stage another name")
+    TABLES[name] = table

@@ -1,0 +1,108 @@
+"""Stages of the user's own: their tables, their states, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import jetbus
+from jetbus.spark import BadOption, NotTables, Pipeline, Tables
+from jetbus.spark.own_stages import know_tables, read_stages
+from jetbus.spark.schemas import TABLES
+from jetbus.testing import running_daemon
+from spark.journals import numbers, write_events
+
+STAGES = """
+[stage.doubled]
+file = "mine.py"
+function = "double"
+publish = true
+"""
+CODE = """
+from pyspark.sql import functions as F
+
+@F.udf("int")
+def twice(number):
+    return None if number is None else int(number * 2)
+
+def double(events):
+    "Twice of everything."
+    return events.where("event = 'change'").select("bus", "ts", "seq", "path", twice("num").alias("two"))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a stage; its table is forgotten afterwards."""
+    standard = set(TABLES)
+    (tmp_path / "stages.toml").write_text(STAGES)
+    (tmp_path / "mine.py").write_text(CODE)
+    yield tmp_path
+    for name in set(TABLES) - standard:
+        del TABLES[name]
+
+
+def test_a_stage_of_ones_own_becomes_a_table_and_states(spark: SparkSession, folder: Path) -> None:
+    """The rows of a function are a table that later runs and readers know, and states while the pipeline runs."""
+    write_events(folder / "journal", numbers(14), bus="plant")
+    tables = folder / "tables"
+    with (
+        running_daemon() as daemon,
+        jetbus.Peer(daemon.url) as watcher,
+        Pipeline(
+            spark,
+            folder / "journal",
+            tables,
+            stage_file=folder / "stages.toml",
+            publish="spark",
+            publish_url=daemon.url,
+        ) as pipeline,
+    ):
+        pipeline.start(every_s=0.1)
+        shown = watcher.wait_for("spark/doubled/n/0", timeout_s=120).value
+        assert shown == {"bus": "plant", "ts": "2026-03-01T00:00:00.014000Z", "seq": 14, "two": 28}
+    del TABLES["doubled"]
+    with pytest.raises(NotTables, match="there is no table 'doubled'"):
+        Tables(spark, tables).frame("doubled")
+    know_tables(tables)
+    rows = Tables(spark, tables).frame("doubled")
+    assert sorted((row.seq, row.path, row.two) for row in rows.collect()) == [
+        (n, f"n/{n % 7}", 2 * n) for n in range(1, 15)
+    ]
+    (folder / "mine.py").write_text(CODE.replace('alias("two")', 'alias("other")'))
+    with pytest.raises(BadOption, match="stage 'doubled': its table has other columns already"):
+        Pipeline(spark, folder / "journal", tables, stage_file=folder / "stages.toml")
+    Pipeline(spark, folder / "journal", tables).close()
+
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "no TOML": ("[stage", CODE, "is no TOML"),
+    "no stages": ("[stages.x]", CODE, "begin each with [stage.NAME]"),
+    "unknown word": (STAGES + "when = 'x'", CODE, "stage 'doubled': there is no 'when'"),
+    "wrong type": (STAGES.replace("true", "'yes'"), CODE, "stage 'doubled': publish takes true or false"),
+    "no file": ("[stage.x]", CODE, "stage 'x': it needs the file of its function"),
+    "a known table": (STAGES.replace("doubled", "history"), CODE, "stage 'history': its table cannot have that name"),
+    "missing file": (STAGES.replace("mine.py", "his.py"), CODE, "cannot be loaded: FileNotFoundError"),
+    "no Python": (STAGES, "def double(:", "cannot be loaded: SyntaxError"),
+    "no function": (STAGES.replace('"double"', '"triple"'), CODE, "there is no function 'triple'"),
+    "fails": (STAGES, "def double(events): return events.select('speed')", "its function fails without events"),
+    "no frame": (STAGES, "def double(events): return 7", "its function fails without events"),
+    "no time": (STAGES, "def double(events): return events.select('path')", "there is no column 'ts'"),
+    "no path": (STAGES, "def double(events): return events.select('ts', 'seq')", "there is no column 'path'"),
+    "no order": (STAGES, "def double(events): return events.select('ts', 'num')", "neither a column 'path' nor 'seq'"),
+    "odd column": (STAGES, "def double(events): return events.select('ts', 'path', 'doc')", "'doc' is a variant; cast"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_stage_is_named(spark: SparkSession, folder: Path, case: str) -> None:
+    """What is wrong with a stage is said with its name and what to do, before anything runs."""
+    stages, code, message = WRONG[case]
+    (folder / "stages.toml").write_text(stages)
+    (folder / "mine.py").write_text(code)
+    with pytest.raises(BadOption) as caught:
+        read_stages(folder / "stages.toml", spark)
+    assert message in str(caught.value)
