@@ -13,7 +13,7 @@ import pytest
 
 import jetbus
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import Bus, brief, raised, run
+from peer.faces import Bus, brief, raised, run, until
 
 
 @pytest.fixture
@@ -133,6 +133,7 @@ def test_callback_and_type(bus: Bus) -> None:
             await owner.info()
             told: list[Any] = []
             await (await client.fetch("a", told.append, since=then, type=int)).ready()
+            await until(lambda: len(told) == 3)
             assert [(event.kind, event.value, event.problem is None) for event in told] == [
                 ("add", 0, True),
                 ("change", "text", False),
