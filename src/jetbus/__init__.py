@@ -69,6 +69,8 @@ if TYPE_CHECKING:
         StateAsync,
     )
 
+    __version__: str
+
 __all__ = [
     "UNCHANGED",
     "Adapted",
@@ -131,11 +133,14 @@ __all__ = [
     "rule",
 ]
 
-__version__ = "0.1.0"
-
 
 def __getattr__(name: str) -> Any:
-    """The peers are loaded when they are first asked for: the daemon needs none."""
+    """The peers are loaded when they are first asked for: the daemon needs none. So is the version."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        globals()[name] = version("jetbus")
+        return globals()[name]
     if name in __all__:
         import jetbus.peer
 

@@ -1,0 +1,164 @@
+"""What is released: the wheel and the sources, installed as a user does, in environments that have nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+NOWHERE = ("--ws", "off", "--unix", "off", "--binary", "off", "--binary-unix", "off")
+
+pytestmark = pytest.mark.timeout(1200)  # installing fetches what it installs
+
+
+def run(*command: str | Path, fails: bool = False, variables: Mapping[str, str] | None = None) -> str:
+    """What a command prints, both streams; whether it fails must be as expected."""
+    ran = subprocess.run(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, **(variables or {})},
+    )
+    assert (ran.returncode != 0) == fails, ran.stdout
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what is released; the wheel is built from the packed sources."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(released: Path) -> Path:
+    (found,) = released.glob("*.whl")
+    return found
+
+
+def installed(folder: Path, wheel: Path, extra: str) -> Path:
+    """The programs of a fresh environment with just the wheel and one extra."""
+    run(sys.executable, "-m", "venv", folder)
+    programs = folder / "bin"
+    run(programs / "python", "-m", "pip", "install", "--quiet", f"{wheel}[{extra}]")
+    return programs
+
+
+@contextmanager
+def daemon(programs: Path, *flags: str) -> Iterator[str]:
+    """The URL of a daemon of that environment."""
+    started = subprocess.Popen(
+        [programs / "jetd", "--tcp", "127.0.0.1:0", *NOWHERE, *flags], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdout is not None
+        ready = dict(word.split("=", 1) for word in started.stdout.readline().split()[1:])
+        yield f"jet://{ready['tcp']}"
+        started.terminate()
+        assert started.wait(60) == 0
+    finally:
+        started.kill()
+        started.wait()
+
+
+def add_for(programs: Path, url: str, path: str, value: str) -> subprocess.Popen[bytes]:
+    """A program that owns a state, once the state is there."""
+    owner = subprocess.Popen([programs / "jet", "--url", url, "add", path, value], stdout=subprocess.DEVNULL)
+    run(programs / "jet", "--url", url, "watch", path, "--count", "1", "--for", "60s")
+    return owner
+
+
+def test_the_wheel_is_whole(wheel: Path) -> None:
+    """The wheel has every module, what belongs beside them, and nothing else."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name for name in packed.namelist() if ".dist-info/" not in name}
+    files = [path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*") if path.is_file()]
+    assert names == {str(path) for path in files if "__pycache__" not in path.parts}
+    assert "jetbus/py.typed" in names
+
+
+def test_the_sources_are_whole(released: Path) -> None:
+    """Who has the packed sources can read them, test them and build them again."""
+    (packed,) = released.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "docs/daemon.md"} <= names
+    assert {"tests/conftest.py", "examples/watch.py", "src/jetbus/__init__.py"} <= names
+    assert [name for name in names if "node_modules" in name or ".venv" in name] == []
+
+
+def test_the_tag_is_the_version(tmp_path: Path) -> None:
+    """Version 1.2.3 is the commit with the tag v1.2.3; without a tag it is one to come."""
+
+    def git(*words: str) -> None:
+        run("git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@localhost", *words)
+
+    def told() -> str:
+        command = [sys.executable, "-m", "hatchling", "version"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    assert told() == "0.1.0.dev0"
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "all")
+    assert ".dev" in told()
+    git("tag", "v1.2.3")
+    assert told() == "1.2.3"
+
+
+def test_pipx_installs_the_commands(wheel: Path, tmp_path: Path) -> None:
+    """pipx puts the commands in place; they work without any extra, and say which one they miss."""
+    programs = tmp_path / "bin"
+    home = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(programs), "PIPX_MAN_DIR": str(tmp_path / "man")}
+    run(sys.executable, "-m", "pipx", "install", wheel, variables=home)
+    commands = {path.name for path in programs.iterdir()}
+    assert {"jet", "jetd", "jetcat", "jetget", "jetset", "jetexec", "jetinfo", "jetstate", "jetmethod"} == commands
+    with daemon(programs) as url:
+        owner = add_for(programs, url, "pump/speed", "7")
+        assert run(programs / "jet", "--url", url, "get", "pump/speed", "--output", "value") == "7\n"
+        owner.terminate()
+        owner.wait()
+    missed = run(programs / "jetd", "--journal", tmp_path / "journal", "--tcp", "127.0.0.1:0", *NOWHERE, fails=True)
+    assert "pip install 'jetbus[history]'" in missed
+    assert len(missed.splitlines()) == 1
+    assert "pip install 'jetbus[spark]'" in run(programs / "jet", "sql", "select 1", "--tables", tmp_path, fails=True)
+
+
+def test_history_alone_remembers(wheel: Path, tmp_path: Path) -> None:
+    """With the extra for history a daemon writes a journal and looks back."""
+    programs = installed(tmp_path / "env", wheel, "history")
+    with daemon(programs, "--journal", str(tmp_path / "journal")) as url:
+        owner = add_for(programs, url, "pump/speed", "7")
+        owner.terminate()
+        owner.wait()
+    assert run(programs / "jet", "history", "pump/speed", "--journal", tmp_path / "journal", "--output", "jsonl")
+
+
+def test_spark_finds_the_source(wheel: Path, tmp_path: Path) -> None:
+    """With the extra for Spark, format jet is there by name."""
+    programs = installed(tmp_path / "env", wheel, "spark")
+    with daemon(programs, "--journal", str(tmp_path / "journal")) as url:
+        owner = add_for(programs, url, "pump/speed", "7")
+        owner.terminate()
+        owner.wait()
+    program = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
+        f"log = spark.read.format('jet').load({str(tmp_path / 'journal')!r})\n"
+        "print('found', log.where('event = \"add\"').count())"
+    )
+    # Spark starts the first python3 of PATH for its workers: the one of an environment that is activated.
+    assert "found 1" in run("python3", "-c", program, variables={"PATH": f"{programs}:{os.environ['PATH']}"})
