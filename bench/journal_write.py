@@ -27,7 +27,8 @@ from run import machine, say
 from servers import BENCH
 
 from jetbus.journal import Settings, Writer
-from jetbus.journal.buffers import Pending, encode, make_batch
+from jetbus.journal.buffers import Pending
+from jetbus.journal.columns import encode, make_batch
 from jetbus.journal.segment import SCHEMA
 
 EVENTS_PER_CPU_S_LEAST = 1e6

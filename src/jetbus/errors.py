@@ -325,8 +325,8 @@ class TimedOut(JetError):
 
     code = -32001
 
-    def __init__(self, params: Any) -> None:
-        super().__init__("the owner did not answer in time", params)
+    def __init__(self, params: Any, text: str = "the owner did not answer in time") -> None:
+        super().__init__(text, params)
 
     @property
     def path(self) -> str | None:
@@ -457,4 +457,6 @@ def _recognise(code: Any, message: str, data: Any) -> JetError:
                 return _BY_KEY[key](subject)
         if fields.get("name") in _BY_NODE_JET_3_NAME:
             return _BY_NODE_JET_3_NAME[fields["name"]](fields.get("details"))
+        if message == MESSAGES[code] and "reason" in fields and fields.keys() <= {"reason", "message"}:
+            return Invalid(fields["reason"], fields.get("message"))
     return Refused(message or f"error {code}", data, code=code if isinstance(code, int) else -32603)

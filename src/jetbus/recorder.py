@@ -14,6 +14,7 @@ What the journal says is on the bus must always be what the recorder last saw th
   and why, and what differs is told after it: what came, changed and vanished meanwhile.
 - A journal whose recorder was killed was not closed. Its last tree is compared with the bus in the same way: a
   ``gap`` since the last event, then the difference. A ``start`` there would empty the tree and repeat everything.
+- Where the disk has refused for so long that events were dropped, the fetch is begun anew and compared in the same way.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ class Recorder:
         """What the journal has of before and the bus has not yet told."""
         self._lost_us = 0
         """When the connection was lost, while it is."""
+        self._missed = False
+        """Events were dropped and not made good yet."""
         self._in_turn = False
         self._due = asyncio.Event()
         self._stopping = False
@@ -122,7 +125,7 @@ class Recorder:
         except BaseException as problem:
             await self.stop(f"{problem}" or type(problem).__name__)
             raise
-        self._watching = asyncio.create_task(self._watch(self._fetch))
+        self._watching = asyncio.create_task(self._watch())
 
     def _open(self) -> None:
         self._writer = Writer(self.directory, self._settings, densities=self._densities)
@@ -184,9 +187,26 @@ class Recorder:
     async def __aexit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
         await self.stop(f"{problem}" if isinstance(problem, JetError) else None)
 
-    async def _watch(self, fetch: FetchAsync) -> None:
-        async for _ in fetch:
-            pass  # what it tells goes to the callback; only its end comes here
+    async def _watch(self) -> None:
+        while self._fetch is not None:
+            async for _ in self._fetch:
+                pass  # what it tells goes to the callback; only its end comes here
+            if not self._missed:
+                return
+            await self._begin_anew()
+
+    async def _begin_anew(self) -> None:
+        """Events were dropped: see what is there, and tell what differs from what the journal has."""
+        self._missed = False
+        await self.commit()
+        try:
+            self._left = await self._aside(_tree, self.directory)
+        except journal.JournalGone:
+            self._turn()
+            self._opened.append("start", detail=msgspec.json.encode({**self._said, "again": True}))
+        self._fetch = self._peer.fetch(self._rule, self._hear, policy="every")
+        await self._fetch.ready()
+        self._tell_vanished()
 
     # -- what there is to know
 
@@ -298,6 +318,9 @@ class Recorder:
                     await self._due.wait()
             self._due.clear()
             await self.commit()
+            if self._watching is not None and self._opened.take_lost() is not None and self._fetch is not None:
+                self._missed = True
+                self._fetch.close()
 
     async def _aside(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do something in the recorder's own thread; one thing after the other."""

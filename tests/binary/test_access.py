@@ -250,12 +250,14 @@ def test_admin_adds_users(login: Connect) -> None:
         ABSENT,
     )
     assert login().done(AUTHENTICATE, key("zoe") + key("z2"))
+    root.done(SERVICE, key("removeUser") + packed(js({"user": "zoe"})))
+    assert login().refused(AUTHENTICATE, key("zoe") + key("z2"))
 
 
 def test_others_may_not_change_users(login: Connect) -> None:
     """Who is no admin changes nobody else."""
     for peer in (login("ann"), login()):
-        for service in ("passwd", "addUser"):
+        for service in ("passwd", "addUser", "removeUser"):
             refusal = peer.refused(SERVICE, key(service) + packed(js({"user": "bob", "password": "mine now"})))
             assert (refusal[:2], refusal.reason) == (INVALID_PARAMS, "reason")
     login("bob")

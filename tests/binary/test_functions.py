@@ -571,7 +571,7 @@ def test_unknown_function(binary: Connect, function: int, payload: bytes) -> Non
     assert peer.everything() == []
 
 
-@pytest.mark.parametrize("service", ["passwd", "addUser"])
+@pytest.mark.parametrize("service", ["passwd", "addUser", "removeUser"])
 def test_users_without_a_users_file(binary: Connect, service: str) -> None:
     """Without a users file nobody can be added or changed."""
     peer = binary()

@@ -87,6 +87,23 @@ HISTORIES: dict[str, tuple[Rule, list[Happened], list[Told]]] = {
         ],
         [("add", "a", b"5", False, "t2"), ("change", "a", b"6", False, "t3"), ("remove", "a", b"2", False, "t4")],
     ),
+    "a value rule and a remove": (
+        ABOVE_4,
+        [
+            Happened("add", "t1", "a", b"5"),
+            Happened("add", "t2", "b", b"1"),
+            Happened("remove", "t3", "a", b"5"),
+            Happened("remove", "t4", "b", b"1"),
+            Happened("add", "t5", "b", b"6"),
+            Happened("remove", "t6", "b"),
+        ],
+        [
+            ("add", "a", b"5", False, "t1"),
+            ("remove", "a", b"5", False, "t3"),
+            ("add", "b", b"6", False, "t5"),
+            ("remove", "b", b"6", False, "t6"),
+        ],
+    ),
     "a value rule and a method": (ABOVE_4, [Happened("add", "t1", "m"), Happened("remove", "t2", "m")], []),
     "a value rule and fetch only": (
         ABOVE_4,

@@ -9,6 +9,7 @@ import pytest
 
 from inmemory import Peer
 from jetbus.bus.bus import Bus
+from jetbus.bus.record import tell_again
 from jetbus.bus.session import Session
 
 
@@ -19,8 +20,8 @@ class Kept:
         self.now_us = 1_000
         self.events: list[tuple[Any, ...]] = []
 
-    def change(self, path: str, value: bytes, peer: str, /) -> None:
-        self.events.append(("change", "state", path, value, peer, None))
+    def note(self, row: tuple[str, bytes, str], /) -> None:
+        self.events.append(("change", "state", *row, None))
 
     def append(
         self,
@@ -67,6 +68,22 @@ def test_a_state_lives(bus: Bus, kept: Kept) -> None:
         ("add", "state", "a", b"1.50", "pump#1", None),
         ("change", "state", "a", '[ 2, "ü" ]'.encode(), "pump#1", None),
         ("remove", "state", "a", '[ 2, "ü" ]'.encode(), "pump#1", None),
+    ]
+
+
+def test_told_again(bus: Bus, kept: Kept) -> None:
+    """What the record has missed is told as it is now: what is there as an add, what is not as a remove."""
+    owner = named(bus, "pump")
+    owner.send_text('{"method":"add","params":{"path":"a","value":1,"fetchOnly":true}}')
+    owner.notify("add", {"path": "m"})
+    owner.send_text('{"method":"change","params":{"path":"a","value":2}}')
+    kept.take()
+    bus.own.tell("$jet/x", b"1")
+    tell_again(kept, bus, ["a", "m", "gone", "$jet/x"])
+    assert kept.take() == [
+        ("add", "state", "a", b"2", "pump#1", {"again": True, "fetchOnly": True}),
+        ("add", "method", "m", None, "pump#1", {"again": True}),
+        ("remove", None, "gone", None, None, None),
     ]
 
 

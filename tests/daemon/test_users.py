@@ -620,6 +620,34 @@ def test_add_user_is_refused(
     assert path.read_bytes() == before
 
 
+def test_remove_user(path: Path, users: Users) -> None:
+    """An admin removes a user, who cannot log in any more; the others stay as they are, in the file too."""
+    users.remove_user("root", "bob")
+    with pytest.raises(LoginRefused):
+        users.authenticate("bob", "bob-pw")
+    left = json.loads(path.read_text())["users"]
+    assert left == {name: entry for name, entry in EVERYBODY["users"].items() if name != "bob"}
+
+
+REMOVE_REFUSED = {
+    "not logged in": (None, "bob", NotAdmin, "only admins may remove users"),
+    "not an admin": ("ann", "bob", NotAdmin, "only admins may remove users"),
+    "nobody": ("root", "tom", InvalidEntry, "there is no user 'tom'"),
+    "himself": ("root", "root", InvalidEntry, "let another admin do it"),
+}
+
+
+@pytest.mark.parametrize(("actor", "name", "error", "text"), REMOVE_REFUSED.values(), ids=REMOVE_REFUSED.keys())
+def test_remove_user_is_refused(
+    path: Path, users: Users, actor: str | None, name: str, error: type[Exception], text: str
+) -> None:
+    """Only admins remove users, and never themselves; else the file stays as it is."""
+    before = path.read_bytes()
+    with pytest.raises(error, match=text):
+        users.remove_user(actor, name)
+    assert path.read_bytes() == before
+
+
 def test_file_does_not_grow_beyond_its_limit(path: Path) -> None:
     """A user who would make the file bigger than it may be is refused, and the file stays readable."""
     room = FILE_BYTES_MAX - len(json.dumps(EVERYBODY)) - 1000

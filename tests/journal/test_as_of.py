@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jetbus.journal
-from jetbus.journal import Journal, JournalError, JournalGone, snapshots
+from jetbus.journal import Journal, JournalError, JournalGone, keeper, snapshots
 from jetbus.journal.segment import list_segments
 from jetbus.journal.tree import TREE
 from jetbus.rules import parse_rule
@@ -176,11 +176,25 @@ def test_without_any_snapshot(tmp_path: Path) -> None:
 
 def test_snapshots_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long segment gets snapshots within it, and each is the tree of its seq."""
-    monkeypatch.setattr(snapshots, "EVERY_EVENTS", 64)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_EVENTS", 64)
     record(tmp_path, [cut(EVENTS, 33)])
     assert snapshots.list_snapshots(tmp_path) == [*range(64, 600, 64), 600]
     for seq in snapshots.list_snapshots(tmp_path):
         assert snapshots.read_snapshot(tmp_path, seq).to_pylist() == tree_after(ROWS[:seq])
+
+
+def test_a_segment_that_grows_has_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment that is being written gets snapshots meanwhile, so that no instant is far from one."""
+    monkeypatch.setattr(keeper, "GROWN_EVENTS", 64)
+    with open_writer(tmp_path) as writer:
+        for batch in cut(EVENTS, 33):
+            write(writer, batch)
+            assert writer.commit()
+        writer._disk._keeper.join()
+        assert len(list_segments(tmp_path)) == 1
+        assert snapshots.list_snapshots(tmp_path) == [*range(66, 600, 66)]
+        for seq in (66, 100, 594, 600):
+            assert jetbus.journal.open(tmp_path).as_of(seq=seq).to_pylist() == tree_after(ROWS[:seq])
 
 
 def test_snapshots_are_taken_once(tmp_path: Path) -> None:

@@ -69,13 +69,62 @@ def test_idempotent(tmp_path: Path) -> None:
 
 
 def test_piece_by_piece(tmp_path: Path) -> None:
-    """Compacting after every segment gives the same log, and a writer goes on with the next seq."""
+    """Compacting after every segment gives the same log in as few files, and a writer goes on with the next seq."""
     for segment in cut(EVENTS, 100):
         record(tmp_path, [[segment]])
         jetbus.journal.compact(tmp_path)
     assert len(list_segments(tmp_path)) == 1
+    assert [span.last for span in read_manifest(tmp_path).spans] == [150, 300, 450, 600, 750, 900]
     check(tmp_path)
     assert jetbus.journal.verify(tmp_path) == []
+
+
+def five_and_one_more(directory: Path) -> None:
+    """What was compacted ends with a file that has room, and the segment after it is sealed now."""
+    record(directory, [cut(segment, 45) for segment in cut(EVENTS[:900], 180)])
+    jetbus.journal.compact(directory)
+    record(directory, [[EVENTS[900:]]])
+
+
+def test_a_file_with_room_is_joined(tmp_path: Path) -> None:
+    """What is new goes into the last file of its day; the old one stays until the next compaction."""
+    five_and_one_more(tmp_path)
+    old = read_manifest(tmp_path).spans
+    assert [(span.first, span.last) for span in old[-2:]] == [(451, 600), (601, 720)]
+    started = jetbus.journal.open(tmp_path).dataset()
+    done = jetbus.journal.compact(tmp_path)
+    assert (done.segments, done.joined, done.files, done.events) == (1, 1, 2, 180)
+    assert [(span.first, span.last) for span in read_manifest(tmp_path).spans[-2:]] == [(601, 750), (751, 900)]
+    assert done.bytes_after == sum(span.bytes for span in read_manifest(tmp_path).spans[-2:])
+    assert started.count_rows() == 1000
+    check(tmp_path)
+    assert jetbus.journal.compact(tmp_path) == jetbus.journal.Compacted()
+    assert not (tmp_path / old[-1].file).exists()
+    check(tmp_path)
+    assert jetbus.journal.verify(tmp_path) == []
+
+
+def test_days_are_not_joined(tmp_path: Path) -> None:
+    """A file of another day is left as it is, however small."""
+    for day in range(3):
+        record(tmp_path, [[[Event(BEGIN_US + day * DAY_US, "change", f"p{n}", "1", "x#1")]] for n in range(2)])
+        jetbus.journal.compact(tmp_path)
+    spans_now = read_manifest(tmp_path).spans
+    assert [(span.first, span.last) for span in spans_now] == [(1, 2), (3, 4), (5, 5)]
+
+
+def test_a_damaged_file_is_not_joined(tmp_path: Path) -> None:
+    """A damaged file stays for verify to tell of, and what is new is compacted without it."""
+    five_and_one_more(tmp_path)
+    damaged = read_manifest(tmp_path).spans[-1]
+    data = bytearray((tmp_path / damaged.file).read_bytes())
+    data[100] ^= 0xFF
+    (tmp_path / damaged.file).write_bytes(data)
+    done = jetbus.journal.compact(tmp_path)
+    assert (done.segments, done.joined) == (1, 0)
+    assert damaged in read_manifest(tmp_path).spans
+    assert read(jetbus.journal.open(tmp_path).read(seq=721)) == ROWS[720:]
+    assert [problem.file for problem in jetbus.journal.verify(tmp_path)] == [damaged.file]
 
 
 def test_days(tmp_path: Path) -> None:
@@ -198,6 +247,28 @@ def test_killed_at_each_step(killed: dict[int, tuple[Path, str]], steps: int) ->
         span.file for span in read_manifest(directory).spans
     )
     assert jetbus.journal.verify(directory) == []
+
+
+JOINING_STEPS = ["wrote"] * 4 + ["committed"] + ["deleted"] * 2 + ["done"]
+
+
+def test_killed_while_joining(tmp_path: Path) -> None:
+    """Killed at any step of joining a file with what is new, readers see the same log; the next run tidies up."""
+    model = tmp_path / "model"
+    five_and_one_more(model)
+    for steps, kind in enumerate(JOINING_STEPS):
+        place = tmp_path / str(steps)
+        shutil.copytree(model, place)
+        out, _ = start(place, steps).communicate(timeout=120)
+        assert out.split("\n")[1].startswith(kind)
+        check(place)
+        for _ in range(2):
+            jetbus.journal.compact(place)
+        check(place)
+        named = sorted(span.file for span in read_manifest(place).spans)
+        assert sorted(str(file.relative_to(place)) for file in place.glob("parquet/*/*")) == named
+        assert len(named) == 6
+        assert jetbus.journal.verify(place) == []
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

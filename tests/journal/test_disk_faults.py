@@ -9,7 +9,6 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,23 +17,12 @@ from typing import Any
 
 import pytest
 
-from jetbus.journal import JournalError, Settings, Writer
+from jetbus.journal import JournalError, Settings, Writer, buffers
 from jetbus.journal.segment import list_segments
-from journal.writing import Row, rows_of, values_of, write_changes
+from journal.writing import Row, file_size_limit, rows_of, values_of, write_changes
 
 LAZY = Settings(fsync="never")
 SMALL = Settings(fsync="never", compression=None, buffered_bytes_max=20_000, flush_events=20)
-
-
-@contextlib.contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """No file of this process can grow beyond this size; writes that would are cut short, then refused."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def mount(*words: str) -> None:
@@ -144,6 +132,48 @@ def test_what_does_not_fit_into_memory_is_missed(tmp_path: Path) -> None:
     assert gap["missed"] == missed
     assert gap["since"] == "1970-01-01T00:00:01.000001Z"
     assert "File too large" in gap["reason"]
+
+
+def miss(writer: Writer, directory: Path) -> None:
+    """Have the disk refuse for so long that all that was appended is dropped, then take again."""
+    with file_size_limit(list_segments(directory)[0].path.stat().st_size + 100):
+        writer.change("big", b'"%s"' % (b"x" * 50_000), "p#1")
+        assert not writer.commit()
+        assert writer.take_lost() is None
+    assert try_again(writer)
+
+
+def test_what_was_missed_is_known(tmp_path: Path) -> None:
+    """When the gap is written, and not before, the writer tells once which paths were in it."""
+    with Writer(tmp_path, SMALL) as writer:
+        write_changes(writer, 0, 1)
+        writer.commit()
+        writer.append("add", "state", "a", b"1", "p#1")
+        writer.append("peer", None, None, None, "p#2")
+        write_changes(writer, 1, 3)
+        miss(writer, tmp_path)
+        lost = writer.take_lost()
+        assert lost is not None
+        assert (lost.paths, lost.everything) == ({"a", "big", "plant/speed"}, False)
+        assert writer.take_lost() is None
+
+
+@pytest.mark.parametrize("why", ["a start", "too many paths"])
+def test_it_may_be_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """Where a start was missed, or more paths than are remembered, nothing that the journal has of before is sure."""
+    monkeypatch.setattr(buffers, "LOST_PATHS_MAX", 5)
+    with Writer(tmp_path, SMALL) as writer:
+        write_changes(writer, 0, 1)
+        writer.commit()
+        if why == "a start":
+            writer.append("start")
+        else:
+            for number in range(5):
+                writer.change(f"p{number}", b"1", "p#1")
+        miss(writer, tmp_path)
+        lost = writer.take_lost()
+        assert lost is not None
+        assert (lost.paths, lost.everything) == (set(), True)
 
 
 def test_everything_missed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The journal against a model in plain Python: any events, any commits, rotations, compactions, prunings."""
+"""The journal against a model in plain Python: any events, commits, crashes, rotations, compactions, prunings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 import jetbus.journal
 from jetbus.journal import Journal, JournalGone, Writer
+from jetbus.journal.columns import encode, make_batch
+from jetbus.journal.index import RECORD_BYTES
 from jetbus.journal.manifest import read_manifest
 from jetbus.journal.segment import list_segments
 from jetbus.rules import Rule, above, below, equal, is_type
 from jetbus.rules import rule as make_rule
 from journal.build import BEGIN_US, EPOCH, Event, Model, Row, open_writer, read, rows, write
+from journal.writing import abandon
 
 PATHS = ["a", "a/b", "a/c", "A/b", "b/ü", "b/c/d", "$jets", "x y"]
 PEERS = ["plc#1", "hmi#2", "#3"]
@@ -87,7 +90,11 @@ deeds = st.tuples(
     st.sampled_from(PEERS),
     st.sampled_from(STEPS_US),
 )
-steps = st.lists(st.one_of(st.lists(deeds, min_size=1, max_size=6), st.sampled_from(FILES)), min_size=1, max_size=40)
+crashes = st.integers(0, 1000)
+"""How much of a batch is on disk when its writer is killed, in thousandths."""
+steps = st.lists(
+    st.one_of(st.lists(deeds, min_size=1, max_size=6), st.sampled_from(FILES), crashes), min_size=1, max_size=40
+)
 
 texts = st.sampled_from(["a", "a/", "b", "/", "A", "x", "ü", "d", "$", "$jets", "nowhere"])
 value_tests = st.sampled_from([above(0), below(7.6), equal("C"), equal(None), is_type("number"), is_type("object")])
@@ -148,10 +155,13 @@ class Recorded:
         self.writer: Writer = open_writer(directory)
         self.committed = 0
 
-    def act(self, step: str | list[tuple[str, str, str, str, int]]) -> None:
-        """One step: some deeds on the bus, or something that is done with the files."""
+    def act(self, step: str | int | list[tuple[str, str, str, str, int]]) -> None:
+        """One step: some deeds on the bus, something that is done with the files, or a crash."""
         if isinstance(step, str):
             getattr(self, f"_{step}")()
+            return
+        if isinstance(step, int):
+            self._crash(step)
             return
         before = len(self.bus.events)
         for deed, path, value, peer, step_us in step:
@@ -167,6 +177,24 @@ class Recorded:
         self.writer.close()
         self.committed = len(self.bus.events)
         self.writer = open_writer(self.directory)
+
+    def _crash(self, thousandths: int) -> None:
+        """Killed while a batch is written, before the index names it: a new writer and a new daemon go on."""
+        tail, pending = self.writer._disk._tail, self.writer.take()
+        torn = b""
+        if pending:
+            batch = make_batch(pending, self.writer._disk.progress[0])
+            torn = bytes(encode(batch, self.writer._disk._options))
+        abandon(self.writer)
+        if tail is not None:
+            with tail.segment.path.open("ab") as file:
+                file.write(torn[: len(torn) * thousandths // 1000])
+            with tail.segment.index_path.open("ab") as file:
+                file.write(torn[: RECORD_BYTES * thousandths // 1001])
+        del self.bus.events[self.committed :]
+        self.writer = open_writer(self.directory)
+        self.bus.start("", "", "")
+        write(self.writer, self.bus.events[self.committed :])
 
     def _compact(self) -> None:
         jetbus.journal.compact(self.directory)
@@ -255,7 +283,7 @@ def _check_instants(journal: Journal, recorded: list[Row], trees: list[list[Row]
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(steps, rules())
 def test_against_a_model(story: list[Any], rule: Rule) -> None:
-    """Whatever is recorded, committed, rotated, compacted and dropped: events, trees and diffs are the model's."""
+    """Whatever is recorded, committed, torn by a crash, rotated, compacted, dropped: what is told is the model's."""
     with tempfile.TemporaryDirectory() as folder:
         recorded = Recorded(Path(folder))
         try:

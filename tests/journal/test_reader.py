@@ -131,6 +131,20 @@ def test_ranges(journal: Journal, asked: dict[str, Any], wanted: Callable[[Row],
     assert read(journal.read(**asked)) == [row for row in ROWS if wanted(row)]
 
 
+def test_a_value_rule_and_removes(tmp_path: Path) -> None:
+    """A remove has the last value and matches by it; one without a value matches no value rule."""
+    events = [
+        Event(BEGIN_US, "add", "a", "8", "x#1", "state"),
+        Event(BEGIN_US, "remove", "a", "8", "x#1", "state"),
+        Event(BEGIN_US, "remove", "b", "7", "x#1", "state"),
+        Event(BEGIN_US, "remove", "c", None, None, None),
+    ]
+    record(tmp_path, [[events]])
+    found = jetbus.journal.open(tmp_path).table("** value>7", columns=["seq", "event"])
+    assert found.to_pylist() == [{"seq": 1, "event": "add"}, {"seq": 2, "event": "remove"}]
+    assert jetbus.journal.open(tmp_path).table("** value>7", events=["remove"])["path"].to_pylist() == ["a"]
+
+
 @pytest.mark.parametrize("columns", [["value", "path"], ["seq"], ["detail"], ["ts", "ts"]], ids=",".join)
 def test_columns(journal: Journal, columns: list[str]) -> None:
     """Only the columns that were asked for come, in that order, also when a rule needs others."""

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetbus.journal import Settings, Writer
-from jetbus.journal.buffers import BATCH_EVENTS_MAX, Pending, make_batch
+from jetbus.journal.buffers import BATCH_EVENTS_MAX, Pending
+from jetbus.journal.columns import make_batch
 from jetbus.journal.index import read_index
 from jetbus.journal.segment import END_OF_STREAM, list_segments, segment_at
 from journal.writing import rows_of, values_of, write_changes
@@ -294,6 +295,54 @@ def test_columns_are_made_without_a_list_of_values() -> None:
     assert batch.column("seq").to_pylist() == list(range(100, 100 + BATCH_EVENTS_MAX))
     assert batch.column("ts").cast("int64").to_pylist() == [n // 1000 * 1000 + 5 for n in range(BATCH_EVENTS_MAX)]
     assert batch.column("detail").null_count == BATCH_EVENTS_MAX
+
+
+EVENTS_OF_A_BATCH: dict[str, list[tuple[Any, ...]]] = {
+    "changes by one peer": [("change", "state", "a", b"1", "p#1", None)] * 20,
+    "changes by two": [("change", "state", "a", b"1", f"p#{number % 2}", None) for number in range(20)],
+    "one that is no change": [
+        *[("change", "state", "a", b"1", "p#1", None)] * 11,
+        ("set", "state", "a", b"2", "q#2", '{"error":"zu groß"}'.encode()),
+        *[("change", "state", "a", b"1", "p#1", None)] * 9,
+    ],
+    "no change at all": [("add", "method", f"m/{number}", None, "p#1", b"{}") for number in range(9)],
+    "with and without detail": [("add", "state", "a", b"1", "p#1", b"{}" if n % 3 else None) for n in range(30)],
+    "nobody's": [("start", None, None, None, None, b"{}"), ("stop", None, None, None, None, None)],
+    "texts of 255 and 256": [("change", "state", "a" * n, b"1" * n, "p" * n, None) for n in (255, 256, 1, 70_000)],
+    "details of any length": [("call", "method", "m", b"[]", "p#1", b"1" * n) for n in (255, 256, 1, 70_000)],
+    "a peer that is no text": [("change", "state", "a", b"1", "\udc00", None)] * 3,
+}
+
+
+@pytest.mark.parametrize("events", EVENTS_OF_A_BATCH.values(), ids=EVENTS_OF_A_BATCH)
+def test_columns_of_a_batch(events: list[tuple[Any, ...]]) -> None:
+    """Whatever events come together in a batch, each is read as it was appended."""
+    pending = Pending(5)
+    for event, kind, path, value, peer, detail in events:
+        if event == "change":
+            pending.rows.extend((path, value, peer))
+        else:
+            pending.append(event, kind, (path, value, peer), detail)
+    batch = make_batch(pending, 7)
+    batch.validate(full=True)
+    read = [tuple(row.values())[2:] for row in batch.to_pylist()]
+    assert read == [tuple(_as_read(part) for part in event) for event in events]
+
+
+def _as_read(part: str | bytes | None) -> str | None:
+    return part.decode() if isinstance(part, bytes) else part and part.replace("\udc00", "\\udc00")
+
+
+UNKNOWN = {"event": ("chnge", "state"), "kind": ("add", "stat")}
+
+
+@pytest.mark.parametrize(("event", "kind"), UNKNOWN.values(), ids=UNKNOWN)
+def test_unknown_events_are_refused(tmp_path: Path, event: str, kind: str) -> None:
+    """An event or kind that there is not is refused where it is appended, and nothing is written of it."""
+    with Writer(tmp_path, LAZY) as writer:
+        with pytest.raises(ValueError, match="there is no event"):
+            writer.append(event, kind, "a", b"1", "p#1")
+        assert writer.pending == 0
 
 
 def test_without_pyarrow() -> None:

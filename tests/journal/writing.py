@@ -5,6 +5,9 @@ All checks use plain pyarrow on the files, as a stranger would.
 
 from __future__ import annotations
 
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,6 +19,17 @@ from jetbus.journal.index import read_index
 from jetbus.journal.segment import SCHEMA, list_segments
 
 Row = dict[str, Any]
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond this size; writes that would are cut short, then refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def rows_of(directory: Path, *, from_segment: int = 0) -> list[Row]:

@@ -15,8 +15,10 @@ import jetbus
 from jetbus import PeerAsync
 from jetbus.daemon.config import Address
 from jetbus.journal import JournalInUse, Settings, verify
+from jetbus.journal.segment import list_segments
 from jetbus.recorder import Recorder, record
 from jetbus.testing import RunningDaemon, running_daemon
+from journal.writing import file_size_limit
 from peer.faces import run, until
 from recorder.recorded import check_chain, rows, told, tree, until_tree
 
@@ -297,6 +299,35 @@ def test_disk_trouble(daemon: RunningDaemon, tmp_path: Path) -> None:
     run(case())
     values = [row["value"] for row in rows(log) if row["event"] == "change"]
     assert values == list(range(1, 2001))
+    assert verify(log) == []
+
+
+def test_what_the_disk_has_missed_is_made_good(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """When the disk has refused for too long a gap is told, and after it the journal has what is on the bus."""
+    log = tmp_path / "log"
+
+    async def case() -> None:
+        async with PeerAsync(daemon.url) as owner:
+            states = {path: await owner.add_state(path, 0) for path in ("changed", "removed", "quiet", "big")}
+            settings = Settings(fsync="never", flush_ms=10, buffered_bytes_max=20_000)
+            async with Recorder(daemon.url, log, settings=settings) as recorder:
+                with file_size_limit(list_segments(log)[0].path.stat().st_size + 100):
+                    states["changed"].change(1)
+                    await states.pop("removed").remove()
+                    await owner.add_state("fresh", 2)
+                    while recorder.stats()["missed"] < 50:
+                        states["big"].change("x" * 1000)
+                        await owner.info()
+                    assert recorder.problem is not None
+                last = states["big"].value
+                await until_tree(recorder, {"changed": 1, "quiet": 0, "big": last, "fresh": 2})
+                assert recorder.problem is None
+                states["quiet"].change(3)
+                await until_tree(recorder, {"changed": 1, "quiet": 3, "big": last, "fresh": 2})
+
+    run(case())
+    assert [event for event, *_ in told(log) if event in ("start", "gap", "stop")] == ["start", "gap", "stop"]
+    assert ("remove", "removed", 0) in told(log)
     assert verify(log) == []
 
 

@@ -83,7 +83,8 @@ class BinaryAudience(Audience):
 
     def then(self, kind: str, then: Then, fetch_id: bytes) -> bytes:
         told = binary.TOLD[kind] | (binary.FETCH_ONLY if then.fetch_only else 0)
-        return self._whole((told, self.dialect.tail(kind, then, then.fetch_only)), fetch_id)
+        ts = binary.instant(then.ts) if then.ts else b""
+        return self._whole((told, self.dialect.tail(kind, then, then.fetch_only) + ts), fetch_id)
 
     def first_window(self, window: Window, fetch_id: bytes) -> bytes:
         return self._whole((binary.TOLD["sorted"], binary.json_body(window.whole())), fetch_id)

@@ -172,7 +172,8 @@ class Bus:
                 ):
                     element.value = bytes(params.value)
                     if record is not None:
-                        record.change(element.path, element.value, session.label)
+                        note = record.note  # by itself: CPython 3.11 is slow to call what is an attribute, not a method
+                        note((element.path, element.value, session.label))
                     if element.audiences:
                         self._tell_change(element)
                     continue
@@ -367,7 +368,7 @@ class Bus:
         if post.value:
             element.value = bytes(post.value)
             if self.record is not None:
-                self.record.change(element.path, element.value, session.label)
+                self.record.note((element.path, element.value, session.label))
         for audience in element.audiences:
             if audience.dialect.tells_nodes:
                 audience.tell("change", element.path, legacy_tail("change", element.path_json, bytes(post.data)))
@@ -378,7 +379,7 @@ class Bus:
         """A state has a new value."""
         element.value = value
         if self.record is not None and not self.own.has(element):
-            self.record.change(element.path, value, element.owner.label)
+            self.record.note((element.path, value, element.owner.label))
         if element.audiences:
             self._tell_change(element)
 

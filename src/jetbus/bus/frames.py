@@ -46,7 +46,7 @@ _NOTIFIED = bytes((binary.EVENT, binary.NOTIFY_STATE))
 """How the busiest message begins; it takes a short cut."""
 _EVENT_REFUSED = "%s sent an event that is refused: %s"
 _CHANGED = binary.TOLD["change"]
-_SERVICES = ("info", "echo", "passwd", "addUser")
+_SERVICES = ("info", "echo", "passwd", "addUser", "removeUser")
 """The services that are reached by name; all others have a function of their own."""
 _JSON_DONE = {True: b"true", False: b"null"}
 """What a JSON peer is answered when the owner's answer has no value: to a set, to a call."""
@@ -192,7 +192,7 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     element.body = body
     element.text = b""
     if bus.record is not None:
-        bus.record.change(path, element.value, session.label)
+        bus.record.note((path, element.value, session.label))
     if not element.audiences:
         return
     tail = message[at:]
@@ -357,7 +357,8 @@ def _get(bus: Bus, session: Session, asked: Asked) -> bytes | None:
 
 
 def _write_then(request_id: bytes, found: list[Then]) -> bytes:
-    return binary.response(request_id, _entries([(then.fetch_only, then.key, then.body) for then in found]))
+    entries = _entries([(then.fetch_only, then.key, then.body) for then in found])
+    return binary.response(request_id, entries + b"".join(binary.instant(then.ts) for then in found))
 
 
 def _entries(found: list[tuple[bool, bytes, bytes]]) -> bytes:

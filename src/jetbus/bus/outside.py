@@ -31,6 +31,8 @@ class Users(Protocol):
 
     def add_user(self, actor: str | None, name: str, password: str, groups: list[str]) -> None: ...
 
+    def remove_user(self, actor: str | None, name: str) -> None: ...
+
 
 class AtOnce:
     """A worker without threads or clock: runs everything at once and waits for nothing."""

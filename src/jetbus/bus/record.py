@@ -1,11 +1,12 @@
 """What the bus tells whoever keeps a record of it: every add, change and remove, and how sets and calls ended.
 
-The record itself is elsewhere; the bus only has to be quick about telling it. ``change`` is the busy one and is called
+The record itself is elsewhere; the bus only has to be quick about telling it. ``note`` is the busy one and is called
 directly. What the daemon says of itself is not recorded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from jetbus.wire import binary
 
 if TYPE_CHECKING:
+    from jetbus.bus.bus import Bus
     from jetbus.bus.routes import Route
     from jetbus.bus.tree import Element
 
@@ -24,8 +26,9 @@ class Record(Protocol):
     def now_us(self) -> int:
         """The instant that is recorded, in microseconds."""
 
-    def change(self, path: str, value: bytes, peer: str, /) -> None:
-        """A state has a new value."""
+    @property
+    def note(self) -> Callable[[tuple[str, bytes, str]], None]:
+        """What to call with path, value and peer when a state has a new value; another one after each commit."""
 
     def append(
         self,
@@ -45,9 +48,9 @@ def kind_of(element: Element) -> str:
     return "method" if element.is_method else "state"
 
 
-def tell_add(record: Record, element: Element) -> None:
-    """A new element, with what its owner said about it."""
-    told: dict[str, Any] = {}
+def tell_add(record: Record, element: Element, *, again: bool = False) -> None:
+    """A new element, with what its owner said about it; or one that is there already, told again."""
+    told: dict[str, Any] = {"again": True} if again else {}
     if element.fetch_only:
         told["fetchOnly"] = True
     if element.access is not None:
@@ -63,6 +66,16 @@ def tell_add(record: Record, element: Element) -> None:
 def tell_remove(record: Record, element: Element) -> None:
     """An element is gone; its last value goes with it."""
     record.append("remove", kind_of(element), element.path, element.value, element.owner.label)
+
+
+def tell_again(record: Record, bus: Bus, paths: Iterable[str]) -> None:
+    """What these paths are now: the record has missed something about them."""
+    for path in paths:
+        element = bus.tree.elements.get(path)
+        if element is None:
+            record.append("remove", None, path)
+        elif not bus.own.has(element):
+            tell_add(record, element, again=True)
 
 
 def tell_asked(record: Record, route: Route, error: Any = None) -> None:

@@ -289,6 +289,11 @@ def _add_user(bus: Bus, session: Session, request: Request) -> None:
     _change_users(bus, session, request, lambda users, actor: users.add_user(actor, user, password, groups))
 
 
+def _remove_user(bus: Bus, session: Session, request: Request) -> None:
+    user = _required(request.named(), "user")
+    _change_users(bus, session, request, lambda users, actor: users.remove_user(actor, user))
+
+
 def _change_users(bus: Bus, session: Session, request: Request, change: Callable[[Any, str | None], None]) -> None:
     users = bus.users
     if users is None:
@@ -311,6 +316,7 @@ RARE: dict[str, Service] = {
     "authenticate": _authenticate,
     "passwd": _passwd,
     "addUser": _add_user,
+    "removeUser": _remove_user,
     "echo": _echo,
     "notify": _post,
     "post": _post,

@@ -6,7 +6,8 @@ so before anything is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ import msgspec
 
 from jetbus import journal
 from jetbus.bus.past import Happened, Then
+from jetbus.bus.record import tell_again
 from jetbus.daemon.control import read_any_rule
 from jetbus.errors import Internal, Invalid, JetError, LimitReached, NotAllowed, WrongType
 from jetbus.journal import pages
@@ -36,6 +38,9 @@ Found = TypeVar("Found")
 
 NODE = f"{DAEMON_NODE}/journal"
 ARROW = "application/vnd.apache.arrow.stream"
+GONE = "retention has dropped what was asked for; the first event that can be told of has seq {}"
+
+log = logging.getLogger("jetbus.daemon")
 
 
 class History:
@@ -46,6 +51,7 @@ class History:
         self._journaling = journaling
         self._journal = journal.open(journaling.directory)
         self._log = Log(journaling.directory)
+        journaling.tell_again = self._tell_again
         for name, method in _METHODS.items():
             daemon.bus.own.serve(f"{NODE}/{name}", self._checked(name, method))
 
@@ -57,6 +63,10 @@ class History:
             return lambda: _guarded(lambda: method(self, asked))
 
         return call
+
+    def _tell_again(self, paths: Iterable[str] | None) -> None:
+        bus = self._daemon.bus
+        tell_again(self._journaling.writer, bus, list(bus.tree.elements) if paths is None else paths)
 
     # -- who may
 
@@ -215,9 +225,10 @@ def _guarded(read: Callable[[], Found]) -> Found:
     except journal.BadInstant as problem:
         raise Invalid("instant", str(problem)) from None
     except journal.JournalGone as problem:
-        raise Invalid("journalGone", str(problem)) from None
+        raise Invalid("journalGone", GONE.format(problem.first_seq)) from None
     except journal.JournalError as problem:
-        raise Internal(str(problem)) from None
+        log.error("a peer cannot be told what was: %s", problem)  # its text names files, which are nobody else's
+        raise Internal("the journal cannot be read there; the daemon's log says why") from None
 
 
 def _paths_only(rule: Rule) -> Rule | None:

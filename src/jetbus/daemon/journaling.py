@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,9 @@ from jetbus.daemon.config import Config, ConfigError
 if TYPE_CHECKING:
     from jetbus.daemon.connection import Connection
     from jetbus.journal import Settings, Writer
+
+AGAIN_PATHS = 5_000
+"""Paths that are told again in one turn."""
 
 log = logging.getLogger("jetbus.daemon")
 
@@ -41,6 +45,10 @@ class Journaling:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jetd-journal")
         self._always = config.journal_fsync == "always"
         self._writing = False
+        self.tell_again: Callable[[Iterable[str] | None], None] = lambda _paths: None
+        """Tells what these paths are now, or everything."""
+        self._missed: set[str] = set()
+        """What has still to be told again."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -84,12 +92,29 @@ class Journaling:
     def _flush(self) -> None:
         self._schedule()
         self.tick()
+        self._make_good()
         if self._always:
             self.writer.commit()
         elif not self._writing:
             self._writing = True
             pending = self.writer.take()
             self._thread.submit(self._write, pending)
+
+    def _make_good(self) -> None:
+        """Where events were dropped, tell how that is now, as much as fits into a turn."""
+        while (lost := self.writer.take_lost()) is not None:
+            self._missed |= lost.paths
+            if lost.everything:
+                self._start_anew()
+        some = list(islice(self._missed, AGAIN_PATHS))
+        if some and self.writer.problem is None:
+            self._missed.difference_update(some)
+            self.tell_again(some)
+
+    def _start_anew(self) -> None:
+        self.writer.append("start", detail=msgspec.json.encode({"version": jetbus.__version__, "again": True}))
+        self._missed.clear()
+        self.tell_again(None)
 
     def _write(self, pending: Any) -> None:
         try:

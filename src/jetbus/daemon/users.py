@@ -168,10 +168,21 @@ class Users:
     def add_user(self, actor: str | None, name: str, password: str, groups: Sequence[str]) -> None:
         """Add a user with these groups for fetch, set and call; raise NotAdmin, UserExists, InvalidEntry."""
         with self._changing() as file:
-            _check_admin(file.users, actor)
+            _check_admin(file.users, actor, "add users")
             _check_new_user(file.users, name, password, groups)
             file.add(name, self._hasher.hash(password), list(groups))
         _log.info("user %r added by %r", name, actor)
+
+    def remove_user(self, actor: str | None, name: str) -> None:
+        """Remove a user on behalf of an admin; raise NotAdmin, or InvalidEntry if there is nobody to remove."""
+        with self._changing() as file:
+            _check_admin(file.users, actor, "remove users")
+            if name not in file.users:
+                raise InvalidEntry(f"there is no user {name!r}")
+            if name == actor:
+                raise InvalidEntry("nobody removes himself; let another admin do it")
+            file.remove(name)
+        _log.info("user %r removed by %r", name, actor)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_UsersFile]:
@@ -219,9 +230,9 @@ def _check_may_change_password(users: Mapping[str, _User], actor: str, name: str
         raise PasswdRefused("user not allowed to change password")
 
 
-def _check_admin(users: Mapping[str, _User], actor: str | None) -> None:
+def _check_admin(users: Mapping[str, _User], actor: str | None, what: str) -> None:
     if actor is None or not _is_admin(users, actor):
-        raise NotAdmin("only admins may add users")
+        raise NotAdmin(f"only admins may {what}")
 
 
 def _is_admin(users: Mapping[str, _User], name: str) -> bool:
@@ -338,6 +349,11 @@ class _UsersFile:
     def add(self, name: str, hashed: str, groups: list[str]) -> None:
         self._document["users"][name] = {"password": hashed, "auth": dict.fromkeys(_GROUP_LISTS, groups)}
         self.users[name] = self._user(name)
+        self._changed = True
+
+    def remove(self, name: str) -> None:
+        del self._document["users"][name]
+        del self.users[name]
         self._changed = True
 
     def write(self) -> None:

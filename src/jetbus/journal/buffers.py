@@ -1,35 +1,31 @@
-"""Events on their way to disk: what is appended, and the Arrow batch that is made of it.
+"""Events on their way to disk: what was appended and is not committed yet.
 
 The hot part is one list that grows by three references an event (path, value, peer). All else about the usual event, a
 change of a state, is known beforehand; events that are something else are noted beside the list, and instants as runs,
-one per turn of the owner. At a commit each column becomes an offset buffer and a data buffer by a handful of calls that
-loop in C, and these become Arrow arrays as they are: there is no Python object per event and column at any time.
+one per turn of the owner. ``columns`` makes Arrow of it.
 
-A seq is given when a batch is made, not before: what was dropped while the disk refused has none, and there is no gap.
+There is no seq here: it is given when a batch is made, so what was dropped while the disk refused has none, and there
+is no gap.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, pairwise, repeat
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from jetbus.journal.instants import write_instant
-from jetbus.journal.segment import END_OF_STREAM, SCHEMA, SCHEMA_BYTES
+from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, KINDS
 
 BATCH_EVENTS_MAX = 65_536
 """No record batch is longer."""
-_FIELDS = 3
+FIELDS = 3
+"""References that an event has in ``rows``."""
 _EVENT_BYTES = 96
 """About what an event takes in memory besides its texts."""
-
-
-class TooBig(Exception):
-    """The texts of a column do not fit into one batch."""
+LOST_PATHS_MAX = 100_000
+"""Paths of dropped events that are remembered, so that what they are now can be told."""
 
 
 class Other(NamedTuple):
@@ -43,10 +39,27 @@ class Other(NamedTuple):
     """Which of path, value and peer are null."""
 
 
+class Lost:
+    """What events that were dropped were about: these paths, or it may be anything."""
+
+    __slots__ = ("everything", "paths")
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self.everything = False
+
+    def add(self, paths: Iterable[str], *, everything: bool = False) -> None:
+        """Note more of it; beyond ``LOST_PATHS_MAX`` it is everything."""
+        self.paths.update(paths)
+        self.everything = self.everything or everything or len(self.paths) > LOST_PATHS_MAX
+        if self.everything:
+            self.paths = set()
+
+
 class Pending:
     """Events that are not committed yet, in order."""
 
-    __slots__ = ("instants", "missed", "missed_reason", "missed_since_us", "others", "rows", "starts")
+    __slots__ = ("instants", "lost", "missed", "missed_reason", "missed_since_us", "others", "rows", "starts")
 
     def __init__(self, now_us: int) -> None:
         self.rows: list[Any] = []
@@ -59,9 +72,10 @@ class Pending:
         """Events that were dropped just before these."""
         self.missed_since_us = 0
         self.missed_reason = ""
+        self.lost = Lost()
 
     def __len__(self) -> int:
-        return len(self.rows) // _FIELDS
+        return len(self.rows) // FIELDS
 
     @property
     def size_bytes(self) -> int:
@@ -77,7 +91,7 @@ class Pending:
 
     def start_run(self, now_us: int) -> None:
         """Events from here on have this instant."""
-        count = len(self.rows) // _FIELDS
+        count = len(self.rows) // FIELDS
         if self.starts[-1] == count:
             self.instants[-1] = now_us
         else:
@@ -88,12 +102,18 @@ class Pending:
         self, event: str, kind: str | None, texts: tuple[str | None, bytes | None, str | None], detail: bytes | None
     ) -> None:
         """Any event."""
+        if event not in EVENTS or kind not in KINDS:
+            raise ValueError(f"there is no event {event!r} of kind {kind!r}; there are {', '.join(EVENTS)}")
         path, value, peer = texts
         self.others.append(Other(len(self), event, kind, detail, (path is None, value is None, peer is None)))
         self.rows.extend((path or "", value or b"", peer or ""))
 
-    def miss(self, count: int, since_us: int, reason: str) -> None:
-        """Note that events before these were dropped."""
+    def miss(self, before: Pending) -> None:
+        """Take over what was dropped before these events."""
+        self._miss(before.missed, before.missed_since_us, before.missed_reason)
+        self.lost.add(before.lost.paths, everything=before.lost.everything)
+
+    def _miss(self, count: int, since_us: int, reason: str) -> None:
         if not count:
             return
         self.missed += count
@@ -103,8 +123,10 @@ class Pending:
     def drop(self, reason: str) -> Pending:
         """What is left when all these events are dropped: the note that they are missed."""
         left = Pending(self.instants[-1])
-        left.miss(self.missed, self.missed_since_us, self.missed_reason)
-        left.miss(len(self), self.instants[0], reason)
+        left.miss(self)
+        left._miss(len(self), self.instants[0], reason)
+        cleared = any(other.event in CLEARING_EVENTS for other in self.others)
+        left.lost.add(filter(None, self.rows[::FIELDS]), everything=cleared)
         return left
 
     def join(self, later: Pending) -> None:
@@ -132,12 +154,12 @@ class Pending:
         if len(self) <= size:
             return [self]
         parts = [self._part(first, min(first + size, len(self))) for first in range(0, len(self), size)]
-        parts[0].miss(self.missed, self.missed_since_us, self.missed_reason)
+        parts[0].miss(self)
         return parts
 
     def _part(self, first: int, end: int) -> Pending:
         part = Pending(self.instants[0])
-        part.rows = self.rows[first * _FIELDS : end * _FIELDS]
+        part.rows = self.rows[first * FIELDS : end * FIELDS]
         part.others = [other._replace(row=other.row - first) for other in self.others if first <= other.row < end]
         part.starts, part.instants = [], []
         for (start, stop), instant in zip(pairwise([*self.starts, len(self)]), self.instants, strict=True):
@@ -145,108 +167,3 @@ class Pending:
                 part.starts.append(max(start - first, 0))
                 part.instants.append(instant)
         return part
-
-
-# -- columns
-
-
-def make_batch(pending: Pending, seq_first: int) -> Any:
-    """The Arrow record batch of these events; raises ``TooBig`` if a column would not fit."""
-    count = len(pending)
-    seqs = struct.pack(f"={count}q", *range(seq_first, seq_first + count))
-    fields = [pending.rows[field::_FIELDS] for field in range(_FIELDS)]
-    paths, values, peers = fields
-    absent: list[Sequence[int]] = [[other.row for other in pending.others if other.absent[i]] for i in range(_FIELDS)]
-    events, kinds, details = _said_of_others(pending.others, count)
-    columns = [
-        pa.Array.from_buffers(SCHEMA.field("seq").type, count, [None, pa.py_buffer(seqs)], 0),
-        pa.Array.from_buffers(SCHEMA.field("ts").type, count, [None, pa.py_buffer(_instants(pending, count))], 0),
-        events,
-        kinds,
-        _texts(paths, absent[0]),
-        _json_texts(values, absent[1]),
-        _texts(peers, absent[2]),
-        details,
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def encode(batch: Any, options: Any) -> memoryview:
-    """The batch as an encapsulated Arrow message, as it stands in a segment."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA, options=options) as stream:
-        stream.write_batch(batch)
-    return memoryview(sink.getvalue())[len(SCHEMA_BYTES) : -len(END_OF_STREAM)]
-
-
-def _instants(pending: Pending, count: int) -> bytes:
-    if len(pending.instants) == 1:
-        return struct.pack("=q", pending.instants[0]) * count
-    lengths = [stop - start for start, stop in pairwise([*pending.starts, count])]
-    return struct.pack(f"={count}q", *chain.from_iterable(map(repeat, pending.instants, lengths)))
-
-
-def _said_of_others(others: list[Other], count: int) -> tuple[Any, Any, Any]:
-    """The columns event, kind and detail; those of changes only are made beforehand."""
-    if not others:
-        return _CHANGES.slice(0, count), _STATES.slice(0, count), _NO_DETAILS.slice(0, count)
-    events, kinds, details = [b"change"] * count, [b"state"] * count, [b""] * count
-    for other in others:
-        events[other.row] = other.event.encode()
-        kinds[other.row] = (other.kind or "").encode()
-        details[other.row] = other.detail or b""
-    has_no_kind = [other.row for other in others if other.kind is None]
-    has_detail = {other.row for other in others if other.detail is not None}
-    has_no_detail = [row for row in range(count) if row not in has_detail]
-    return _array(events, []), _array(kinds, has_no_kind), _json_texts(details, has_no_detail)
-
-
-def _texts(texts: list[str], absent: Sequence[int]) -> Any:
-    joined = "".join(texts)
-    if joined.isascii():
-        return _array(texts, absent, joined.encode())
-    # A path with half a surrogate pair can be told in JSON, but there is no UTF-8 for it.
-    return _array([text.encode(errors="backslashreplace") for text in texts], absent)
-
-
-def _json_texts(texts: list[bytes], absent: Sequence[int]) -> Any:
-    joined = b"".join(texts)
-    if joined.isascii():
-        return _array(texts, absent, joined)
-    return _array([text if text.isascii() else _as_utf8(text) for text in texts], absent)
-
-
-def _as_utf8(text: bytes) -> bytes:
-    """What is not UTF-8 would make the whole column unreadable; it is marked instead."""
-    return bytes(text).decode(errors="replace").encode()
-
-
-def _array(parts: Sequence[bytes | str], absent: Sequence[int], joined: bytes | None = None) -> Any:
-    """A string array of these parts, of which those at ``absent`` are null."""
-    count = len(parts)
-    try:
-        offsets = struct.pack(f"={count + 1}i", *accumulate(map(len, parts), initial=0))
-    except struct.error:
-        raise TooBig from None
-    data = b"".join(parts) if joined is None else joined  # type: ignore[arg-type]
-    buffers = [_validity(count, absent), pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.string(), count, buffers, len(absent))
-
-
-def _validity(count: int, absent: Sequence[int]) -> Any:
-    if not absent:
-        return None
-    bits = bytearray(b"\xff") * ((count + 7) // 8)
-    for row in absent:
-        bits[row >> 3] &= ~(1 << (row & 7))
-    return pa.py_buffer(bytes(bits))
-
-
-def _always(text: bytes | None) -> Any:
-    absent: Iterable[int] = range(BATCH_EVENTS_MAX) if text is None else ()
-    return _array([text or b""] * BATCH_EVENTS_MAX, list(absent))
-
-
-_CHANGES = _always(b"change")
-_STATES = _always(b"state")
-_NO_DETAILS = _always(None)

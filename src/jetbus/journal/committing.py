@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jetbus.journal.buffers import BATCH_EVENTS_MAX, Pending, TooBig, encode, make_batch
+from jetbus.journal.buffers import BATCH_EVENTS_MAX, Lost, Pending
+from jetbus.journal.columns import TooBig, encode, make_batch
 from jetbus.journal.errors import JournalError
 from jetbus.journal.identity import Identity, write_identity
 from jetbus.journal.keeper import Keeper
@@ -67,6 +68,8 @@ class Committer:
         """About what waits, while there is a problem."""
         self.problem: str | None = None
         self.dropped = 0
+        self.lost: deque[Lost] = deque()
+        """What the gaps were about that have been told since somebody asked."""
         self.events = self.bytes = self.flushes = 0
         self.last_commit_us: int | None = None
         self._keeper = Keeper(directory, settings, now_us)
@@ -103,6 +106,7 @@ class Committer:
             while self._queue:
                 self._commit_first()
             self._keep_durable()
+            self._keeper.committed(self.progress[0] - 1)
         except _PROBLEMS as error:
             self._fail(error)
             self._shed()
@@ -151,6 +155,8 @@ class Committer:
         first = self._queue.popleft()
         next_seq, settled = self.progress
         self.progress = (next_seq + written, settled + len(first))
+        if first.missed:
+            self.lost.append(first.lost)
         self.events += written
         self.flushes += 1
         if self.problem is not None:
@@ -216,7 +222,7 @@ class Committer:
         self.dropped += len(dropped)
         left = dropped.drop(reason)
         if self._queue:
-            self._queue[0].miss(left.missed, left.missed_since_us, left.missed_reason)
+            self._queue[0].miss(left)
         else:
             self._queue.append(left)
 

@@ -4,16 +4,20 @@ Three steps, and one of them is the moment it happens: write the Parquet files u
 replace the manifest, which names them; delete the segments that they replace. Killed before the second, it has not
 happened, and the files are swept away by the next run; killed after it, the next run finishes the deleting. The
 newest segment is left alone, sealed or not: the writer finds its place by it.
+
+However often a journal is compacted, a day has few files: what is new is joined with the last file of its day as long
+as that has room. The file that was joined stays until the next compaction, for those who have just begun with it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,7 @@ from jetbus.journal.manifest import Manifest, Span, read_manifest, write_manifes
 from jetbus.journal.scan import Log, SegmentPiece
 from jetbus.journal.segment import SCHEMA, Segment, list_segments, seq_name, sync_directory
 from jetbus.journal.sieve import Sieve
-from jetbus.journal.spans import SPAN_ROWS, write_span
+from jetbus.journal.spans import SPAN_ROWS, read_span, write_span
 
 FOLDER = "parquet"
 LOCK = "compaction.lock"
@@ -46,7 +50,10 @@ class Compacted:
 
     segments: int = 0
     files: int = 0
+    joined: int = 0
+    """Parquet files that are part of the new ones now."""
     events: int = 0
+    """Those that were in segments."""
     bytes_before: int = 0
     bytes_after: int = 0
 
@@ -69,6 +76,7 @@ def compact(directory: str | os.PathLike[str], *, on_step: OnStep | None = None)
     tell = on_step or _nobody
     log = Log(folder)
     with _alone(folder):
+        _forget_joined(folder)
         _sweep(folder, tell)
         for _ in range(TRIES_MAX):
             try:
@@ -84,19 +92,54 @@ def _compact(log: Log, tell: OnStep) -> Compacted:
     pieces = _sealed(log)
     if not pieces:
         return Compacted()
-    spans = [_write(folder, table, tell) for table in _tables(pieces)]
+    joined, already = _with_room(folder, manifest.spans, pieces[0])
+    fresh = (batch for piece in pieces for batch in piece.read(SCHEMA.names, Sieve()))
+    spans = [_write(folder, table, tell) for table in _tables(chain(already, fresh))]
     snapshots.take_each(log, [span.last for span in spans])
-    names = tuple(piece.segment.path.name for piece in pieces)
-    write_manifest(folder, Manifest(pieces[-1].last, (*manifest.spans, *spans), names))
+    kept = manifest.spans[: len(manifest.spans) - len(joined)]
+    write_manifest(
+        folder,
+        Manifest(
+            upto=pieces[-1].last,
+            spans=(*kept, *spans),
+            replaced=tuple(piece.segment.path.name for piece in pieces),
+            joined=tuple(span.file for span in joined),
+        ),
+    )
     tell("committed")
     _sweep(folder, tell)
     return Compacted(
         segments=len(pieces),
         files=len(spans),
-        events=sum(span.last - span.first + 1 for span in spans),
-        bytes_before=sum(piece.bytes for piece in pieces),
+        joined=len(joined),
+        events=sum(piece.last - piece.first + 1 for piece in pieces),
+        bytes_before=sum(piece.bytes for piece in pieces) + sum(span.bytes for span in joined),
         bytes_after=sum(span.bytes for span in spans),
     )
+
+
+def _with_room(folder: Path, spans: Sequence[Span], after: SegmentPiece) -> tuple[list[Span], list[Any]]:
+    """The last spans that what comes after them can be joined with, and their events."""
+    found: list[Span] = []
+    first, day, room = after.first, after.ts_min_us // _DAY_US, 2 * SPAN_ROWS
+    for span in reversed(spans):
+        rows = span.last - span.first + 1
+        room -= rows
+        if rows >= SPAN_ROWS or room < 0 or span.last + 1 != first or span.ts_max_us // _DAY_US != day:
+            break
+        found.insert(0, span)
+        first = span.first
+    try:
+        return found, [batch for span in found for batch in read_span(folder, span, SCHEMA.names, Sieve())]
+    except JournalError:  # damage is for verify to tell, and no reason not to compact what is whole
+        return [], []
+
+
+def _forget_joined(folder: Path) -> None:
+    """Whoever has begun with a file that was joined is through by now."""
+    manifest = read_manifest(folder)
+    if manifest.joined:
+        write_manifest(folder, replace(manifest, joined=()))
 
 
 def prune(
@@ -155,33 +198,31 @@ def _alone(folder: Path) -> Iterator[None]:
 def _sealed(log: Log) -> list[SegmentPiece]:
     """The segments to compact: those that follow each other without a gap, except the newest."""
     newest = max((segment.first_seq for segment in list_segments(log.directory)), default=0)
-    chain: list[SegmentPiece] = []
+    follow: list[SegmentPiece] = []
     for piece in log.view().pieces:
         if not isinstance(piece, SegmentPiece):
             continue
-        if piece.segment.first_seq >= newest or (chain and piece.first != chain[-1].last + 1):
+        if piece.segment.first_seq >= newest or (follow and piece.first != follow[-1].last + 1):
             break
-        chain.append(piece)
-    return chain
+        follow.append(piece)
+    return follow
 
 
-def _tables(pieces: list[SegmentPiece]) -> Iterator[Any]:
-    """The events of the segments in tables that fit a file: not too many, and of one day."""
+def _tables(events: Iterable[Any]) -> Iterator[Any]:
+    """The events in tables that fit a file: not too many, and of one day."""
     batches: list[Any] = []
     room = SPAN_ROWS
-    for piece in pieces:
-        for whole in piece.read(SCHEMA.names, Sieve()):
-            for batch in _by_day(whole):
-                if batches and _day(batch, 0) != _day(batches[0], 0):
-                    yield pa.Table.from_batches(batches)
-                    batches, room = [], SPAN_ROWS
-                while batch.num_rows >= room:
-                    yield pa.Table.from_batches([*batches, batch.slice(0, room)])
-                    batch = batch.slice(room)
-                    batches, room = [], SPAN_ROWS
-                if batch.num_rows:
-                    batches.append(batch)
-                    room -= batch.num_rows
+    for batch in chain.from_iterable(map(_by_day, events)):
+        if batches and _day(batch, 0) != _day(batches[0], 0):
+            yield pa.Table.from_batches(batches)
+            batches, room = [], SPAN_ROWS
+        while batch.num_rows >= room:
+            yield pa.Table.from_batches([*batches, batch.slice(0, room)])
+            batch = batch.slice(room)
+            batches, room = [], SPAN_ROWS
+        if batch.num_rows:
+            batches.append(batch)
+            room -= batch.num_rows
     if batches:
         yield pa.Table.from_batches(batches)
 
@@ -230,7 +271,7 @@ def _sweep(folder: Path, tell: OnStep) -> None:
     # A span is read as a whole, so a snapshot within it is no short cut; one at its end is.
     ends = {seq for span in manifest.spans for seq in (span.first - 1, span.last)}
     snapshots.thin_out(folder, manifest.upto, {*ends, manifest.upto})
-    named = {span.file for span in manifest.spans}
+    named = {*(span.file for span in manifest.spans), *manifest.joined}
     for file in sorted((folder / FOLDER).glob("day=*/*")):
         if str(file.relative_to(folder)) not in named:
             file.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
-"""What is done with sealed segments, in a thread that lives as long as there is work: a snapshot of the tree, then
-retention. Commits never wait for it.
+"""What is done with the log behind the writer, in a thread that lives as long as there is work: snapshots of the tree,
+then retention. Commits never wait for it.
 
 Each sealed segment gets a snapshot of its end, and retention comes after it in the same thread and goes no further. So
-wherever the log begins after segments were dropped, there is a snapshot to begin with.
+wherever the log begins after segments were dropped, there is a snapshot to begin with. A segment that grows gets its
+snapshots meanwhile, so that the youngest past is as quickly told as any other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from jetbus.journal.retention import drop_old
 from jetbus.journal.segment import list_segments, seq_name
 from jetbus.journal.settings import Settings
 
+SNAPSHOT_EVENTS = 400_000
+"""Events between two snapshots, about: what is replayed at the most to tell the tree of an instant."""
+GROWN_EVENTS = 2_000_000
+"""Events by which a segment grows before it gets its next snapshots."""
+
 _log = logging.getLogger("jetbus.journal")
 
 
@@ -30,12 +36,14 @@ class Keeper:
         self._now_us = now_us
         self._guard = threading.Lock()
         self._wanted: deque[int] = deque()
+        self._reached_seq = 0
         self._thread: threading.Thread | None = None
         self.segments = 0
         """How many segments there were when it last looked."""
 
     def begin(self, last_seq: int) -> None:
         """Catch up with what was sealed before: by this writer's predecessors, or when a killed one was recovered."""
+        self._reached_seq = last_seq
         segments = list_segments(self._directory)
         self.segments = len(segments)
         ends = [*(segment.first_seq - 1 for segment in segments[1:]), last_seq]
@@ -44,8 +52,14 @@ class Keeper:
             if seq and seq_name(seq) > max(snapshots, default=""):
                 self.sealed(seq)
 
+    def committed(self, upto_seq: int) -> None:
+        """The log has grown up to this seq."""
+        if upto_seq - self._reached_seq >= GROWN_EVENTS:
+            self.sealed(upto_seq)
+
     def sealed(self, upto_seq: int) -> None:
         """A segment that ends with this seq was sealed, or it is time to look at retention again."""
+        self._reached_seq = max(self._reached_seq, upto_seq)
         with self._guard:
             self._wanted.append(upto_seq)
             if self._thread is None:

@@ -41,6 +41,8 @@ class Manifest:
     """Oldest first."""
     replaced: tuple[str, ...] = ()
     """The segments that the last compaction replaced; they go as soon as it is committed."""
+    joined: tuple[str, ...] = ()
+    """The Parquet files that the last compaction made part of others; they go with the next."""
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -48,7 +50,8 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         told = json.loads((directory / FILE).read_bytes())
         version = told["format"]
-        found = Manifest(told["upto"], tuple(Span(**span) for span in told["spans"]), tuple(told["replaced"]))
+        spans = tuple(Span(**span) for span in told["spans"])
+        found = Manifest(told["upto"], spans, tuple(told["replaced"]), tuple(told.get("joined", ())))
     except FileNotFoundError:
         return Manifest()
     except (ValueError, KeyError, TypeError):

@@ -213,8 +213,7 @@ class Journal:
         made = as_rule(rule)
         trees = []
         for bus, log in self._logs.items():
-            tree = snapshots.tree_at(log, self._seq_then(bus, instant, seq), made)
-            trees.append(self._named_table(bus, tree))
+            trees.append(self._named_table(bus, self._tree(bus, log, instant, seq, made)))
         return pa.concat_tables(trees).combine_chunks() if self._many else trees[0]
 
     def diff(self, a: Instant, b: Instant, rule: RuleLike | None = None) -> Any:
@@ -222,7 +221,7 @@ class Journal:
         made = as_rule(rule)
         found = []
         for bus, log in self._logs.items():
-            before, after = (snapshots.tree_at(log, self._seq_then(bus, instant, None), made) for instant in (a, b))
+            before, after = (self._tree(bus, log, instant, None, made) for instant in (a, b))
             found.append(self._named_table(bus, difference(before, after)))
         return pa.concat_tables(found).combine_chunks() if self._many else found[0]
 
@@ -287,15 +286,14 @@ class Journal:
             return seq.get(bus, default)
         return default if seq is None else seq
 
-    def _seq_then(self, bus: str, instant: Instant | None, seq: Seqs | None) -> int:
-        """The last seq of a tree that is asked for by instant or by seq."""
-        log = self._logs[bus]
+    def _tree(self, bus: str, log: Log, instant: Instant | None, seq: Seqs | None, rule: Rule | None) -> Any:
+        """The tree of a bus that is asked for by instant or by seq."""
         if seq is not None and instant is not None:
             raise JournalError("a tree is asked for by its instant or by its seq, not by both")
-        if instant is None:
-            last = log.view().last
-            return min(self._seq_of(bus, seq, last), last)
-        return log.seq_at(read_instant(instant))
+        if instant is not None:
+            return snapshots.tree_then(log, read_instant(instant), rule)
+        last = log.view().last
+        return snapshots.tree_at(log, min(self._seq_of(bus, seq, last), last), rule)
 
     def _named(self, bus: str, batches: Iterable[Any], wanted: list[str]) -> Iterator[Any]:
         """The batches with the name of the bus, where it is wanted."""

@@ -295,6 +295,13 @@ class Log:
             first_seq=first,
         )
 
+    def span_around(self, instant_us: int) -> SpanPiece | None:
+        """The Parquet file that an instant lies within, if it does."""
+        pieces = self.view().pieces
+        at = bisect_right(pieces, instant_us, key=lambda piece: piece.ts_min_us) - 1
+        piece = pieces[at] if at >= 0 else None
+        return piece if isinstance(piece, SpanPiece) and piece.ts_max_us > instant_us else None
+
     def seq_at(self, instant_us: int) -> int:
         """The last seq whose event is not after the instant; the one before the first if there is none."""
         for _ in range(VIEWS_MAX):

@@ -36,6 +36,10 @@ SCHEMA = pa.schema(
 
 EVENTS = ("add", "change", "remove", "set", "call", "peer", "gone", "start", "stop", "gap")
 """All that the column ``event`` can say."""
+CLEARING_EVENTS = ("start", "stop")
+"""Those after which nothing is on the bus."""
+KINDS = ("state", "method", None)
+"""All that the column ``kind`` can say."""
 
 SEGMENT = ".arrows"
 INDEX = ".index"

@@ -19,15 +19,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetbus.journal.segment import CLEARING_EVENTS as CLEARING_EVENTS
 from jetbus.paths import DAEMON_NODE, is_daemons
 from jetbus.rules import Rule, parse_rule
 from jetbus.rules import rule as make_rule
 
 RuleLike = str | Rule | Mapping[str, Any]
 """A rule as text, as itself, or as the keywords of ``jetbus.rules.rule``."""
-
-CLEARING_EVENTS = ("start", "stop")
-"""Events after which nothing is on the bus."""
 
 VERDICTS_MAX = 1_000_000
 """Distinct paths whose verdict is remembered, at the most; beyond, it is asked again."""

@@ -15,14 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from jetbus.journal.errors import JournalGone
+from jetbus.journal.keeper import SNAPSHOT_EVENTS
 from jetbus.journal.scan import Cursor, Log
 from jetbus.journal.segment import seq_name, sync_directory
 from jetbus.journal.sieve import CLEARING_EVENTS, Range, Sieve
 from jetbus.journal.tree import COLUMNS, Replay, empty, in_order, matching, matching_paths
 from jetbus.rules import Rule
-
-EVERY_EVENTS = 500_000
-"""Events between two snapshots, at the most, once they are taken."""
 
 FOLDER = "snapshots"
 _SUFFIX = ".arrow"
@@ -43,10 +41,11 @@ def read_snapshot(directory: Path, seq: int) -> Any:
 def take(directory: Path, upto_seq: int) -> None:
     """Make the snapshot of ``upto_seq`` and those on the way that have become due. The events must be committed.
 
-    Called by the writer when a segment is sealed; may be called for any seq, by anybody, again and again.
+    Called by the writer when a segment is sealed or has grown; may be called for any seq, by anybody, again and again.
     """
     log = Log(directory)
-    take_each(log, [*range(_latest(directory, upto_seq) + EVERY_EVENTS, upto_seq, EVERY_EVENTS), upto_seq])
+    due = range(_latest(directory, upto_seq) + SNAPSHOT_EVENTS, upto_seq, SNAPSHOT_EVENTS)
+    take_each(log, [*due, upto_seq])
     drop_before(directory, log.view().first - 1)
 
 
@@ -82,13 +81,27 @@ def drop_after(directory: Path, seq: int) -> None:
             _file(directory, young).unlink(missing_ok=True)
 
 
-def tree_at(log: Log, seq: int, rule: Rule | None = None, *, before: int | None = None) -> Any:
-    """The tree just after this seq, in order of creation: nearest snapshot (taken before some seq) plus replay."""
+def tree_then(log: Log, instant_us: int, rule: Rule | None = None) -> Any:
+    """The tree at an instant, in order of creation."""
+    span = log.span_around(instant_us)
+    if span is None:
+        return tree_at(log, log.seq_at(instant_us), rule)
+    # To find the seq would take the whole file, which is read for the tree anyway.
+    return tree_at(log, span.last, rule, before=span.first, until_us=instant_us + 1)
+
+
+def tree_at(
+    log: Log, seq: int, rule: Rule | None = None, *, before: int | None = None, until_us: int = Range.until_us
+) -> Any:
+    """The tree just after this seq, in order of creation: nearest snapshot (taken before some seq) plus replay.
+
+    With ``until_us``, events from that instant on do not count.
+    """
     start, tree = _nearest(log.directory, seq if before is None else before - 1)
     if tree is None and log.view().first == 1:
         start, tree = 0, empty()
     always = CLEARING_EVENTS if rule else ()
-    sieve = Sieve(rule, within=Range(seq_until=seq + 1), always=always, only_for_trees=True)
+    sieve = Sieve(rule, within=Range(seq_until=seq + 1, until_us=until_us), always=always, only_for_trees=True)
     replay = Replay(None if tree is None else matching_paths(tree, sieve.paths))
     # The value tests are for the tree, not for each event that led to it.
     sieve.looks_at_values = False

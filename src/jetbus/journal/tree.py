@@ -40,6 +40,7 @@ DIFF = pa.schema([("path", pa.string()), ("what", pa.string()), ("before", pa.st
 COLUMNS = ["seq", "ts", "event", "kind", "path", "value", "peer", "detail"]
 """The columns of events that a tree is made from."""
 _ORIGIN = ["kind", "peer", "detail", "created_seq"]
+_NO_ROW = pa.scalar(None, pa.int32())
 
 
 def empty() -> Any:
@@ -91,65 +92,68 @@ def _since_clear(events: Any) -> tuple[Any, bool]:
 
 
 def _numbers(count: int) -> Any:
-    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), count)), 1)
 
 
-def _row_by_path(events: Any, which: str, among: Any = None) -> tuple[Any, Any]:
-    """The paths and for each its first (min) or last (max) row, of those rows that are among."""
-    rows = pa.table({"path": events["path"], "row": _numbers(events.num_rows)})
-    if among is not None:
-        rows = rows.filter(among)
-    found = rows.group_by("path").aggregate([("row", which)])
-    return found["path"].combine_chunks(), found[f"row_{which}"].combine_chunks()
+class _Rows:
+    """Where the events of each path stand, asked for all paths at once. Paths are hashed once; all else is numbers."""
 
+    def __init__(self, events: Any) -> None:
+        encoded = events["path"].combine_chunks().dictionary_encode()
+        self.paths, self._of = encoded.dictionary, encoded.indices
+        self._events = events["event"]
 
-def _looked_up(paths: Any, known: tuple[Any, Any]) -> Any:
-    """For each path the row known for it, or null."""
-    return known[1].take(pc.index_in(paths, value_set=known[0]))
+    def last(self, event: str | None = None) -> Any:
+        """For each path its last row, of this event if one is named; null if there is none."""
+        return self._last(self._of if event is None else self._where(pc.equal(self._events, event)))
+
+    def first_after(self, rows: Any) -> Any:
+        """For each path its first row after the one that is given for it."""
+        count = len(self._of)
+        upwards = _numbers(count)
+        later = self._where(pc.greater(upwards, rows.take(self._of)))
+        return pc.subtract(count - 1, self._last(later.take(pc.subtract(count - 1, upwards))))
+
+    def _where(self, mask: Any) -> Any:
+        return pc.if_else(mask, self._of, _NO_ROW)
+
+    def _last(self, of: Any) -> Any:
+        of = of.combine_chunks() if isinstance(of, pa.ChunkedArray) else of
+        return pc.inverse_permutation(of, max_index=len(self.paths) - 1)  # of several rows it gives the last
 
 
 def _after(tree: Any, events: Any) -> Any:
     """The tree after these events, which are in order and do not empty the bus."""
-    names = events["event"]
-    in_tree = pc.is_in(names, value_set=pa.array(TREE_EVENTS))
+    in_tree = pc.is_in(events["event"], value_set=pa.array(TREE_EVENTS))
     if not pc.all(in_tree).as_py():
         events = events.filter(in_tree)
-        names = events["event"]
     if not events.num_rows:
         return tree
-    touched, last_row = _row_by_path(events, "max")
-    untouched = tree.filter(pc.invert(pc.is_in(tree["path"], value_set=touched)))
-    alive = pc.not_equal(names.take(last_row), "remove").combine_chunks()
-    paths, last_row = touched.filter(alive), last_row.filter(alive)
-    if not len(paths):
-        return untouched
-    added = _looked_up(paths, _row_by_path(events, "max", pc.equal(names, "add")))
-    removed = pc.fill_null(_looked_up(paths, _row_by_path(events, "max", pc.equal(names, "remove"))), -1)
-    added = pc.if_else(pc.greater(added, removed), added, pa.scalar(None, pa.int64()))
-    before = pc.index_in(paths, value_set=tree["path"].combine_chunks()).cast(pa.int64())
-    before = pc.if_else(pc.equal(removed, -1), pc.add(before, events.num_rows), pa.scalar(None, pa.int64()))
+    rows = _Rows(events)
+    untouched = tree.filter(pc.invert(pc.is_in(tree["path"], value_set=rows.paths)))
+    last, removed = rows.last(), pc.fill_null(rows.last("remove"), -1)
+    alive = pc.greater(last, removed)
+    added = rows.last("add")
+    added = pc.if_else(pc.greater(added, removed), added, _NO_ROW)
+    before = pc.index_in(rows.paths, value_set=tree["path"].combine_chunks())
+    before = pc.if_else(pc.equal(removed, -1), pc.add(before, events.num_rows), _NO_ROW)  # the tree's come after them
     origin = pc.coalesce(added, before)
-    if origin.null_count:
-        origin = pc.coalesce(origin, _first_seen(events, paths, removed, origin))
+    if pc.any(pc.and_(alive, pc.is_null(origin))).as_py():  # a path was there although nobody added it
+        origin = pc.coalesce(origin, rows.first_after(removed))
+    return pa.concat_tables([untouched, _told(tree, events, rows.paths, alive, last, origin)]).combine_chunks()
+
+
+def _told(tree: Any, events: Any, paths: Any, alive: Any, last: Any, origin: Any) -> Any:
+    """The elements of these paths that are alive, from the rows of their last event and of their origin."""
     events = events.append_column("created_seq", events["seq"])
-    origins = pa.concat_tables([events.select(_ORIGIN), tree.select(_ORIGIN)]).take(origin)
-    last = events.select(["value", "ts", "seq"]).take(last_row)
-    columns = {"path": paths, **_columns(origins), **_columns(last)}
-    told = pa.table([columns[name] for name in TREE.names], schema=TREE)
-    return pa.concat_tables([untouched, told]).combine_chunks()
+    origins = pa.concat_tables([events.select(_ORIGIN), tree.select(_ORIGIN)]).take(origin.filter(alive))
+    latest = events.select(["value", "ts", "seq"]).take(last.filter(alive))
+    columns = {"path": paths.filter(alive), **_columns(origins), **_columns(latest)}
+    return pa.table([columns[name] for name in TREE.names], schema=TREE)
 
 
 def _columns(table: Any) -> dict[str, Any]:
     return dict(zip(table.column_names, table.columns, strict=True))
-
-
-def _first_seen(events: Any, paths: Any, removed: Any, origin: Any) -> Any:
-    """The row from which on a path was there although nobody added it: its first after its last remove."""
-    lost = paths.filter(pc.is_null(origin))
-    removed_row = removed.take(pc.index_in(events["path"], value_set=paths).combine_chunks())
-    of_lost = pc.is_in(events["path"], value_set=lost).combine_chunks()
-    later = pc.greater(_numbers(events.num_rows), pc.fill_null(removed_row, -1))
-    return _looked_up(paths, _row_by_path(events, "min", pc.and_(of_lost, later)))
 
 
 def in_order(tree: Any) -> Any:

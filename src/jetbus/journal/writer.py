@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict
 
-from jetbus.journal.buffers import BATCH_EVENTS_MAX, Pending
+from jetbus.journal.buffers import BATCH_EVENTS_MAX, Lost, Pending
 from jetbus.journal.committing import Committer
 from jetbus.journal.density import EVERY, SKIP, Densities, Row
 from jetbus.journal.errors import JournalError
@@ -93,7 +93,9 @@ class Writer:
         self._look_at = _LOOK_EVERY
         self._taken = 0
         self._dropped = 0
-        self._note: Callable[[Row], None] = self._note_selected if self._densities else self._open.rows.extend
+        self.note: Callable[[Row], None] = self._note_selected if self._densities else self._open.rows.extend
+        """What ``change`` does, without a call between: takes path, value and peer at once. Look it up for each event;
+        it is another one after each ``take``."""
 
     def _enter(self) -> Lock:
         try:
@@ -106,7 +108,7 @@ class Writer:
 
     def change(self, path: str, value: bytes, peer: str) -> None:
         """A state has changed."""
-        self._note((path, value, peer))  # the hot path: one call and one extend
+        self.note((path, value, peer))
 
     def append(
         self,
@@ -167,6 +169,14 @@ class Writer:
         """Events dropped since the writer was opened."""
         return self._dropped + self._disk.dropped
 
+    def take_lost(self) -> Lost | None:
+        """What a gap was about that has been written since the last time; whoever knows how that is now may append it.
+
+        Until then the journal tells of it as it was before the gap.
+        """
+        lost = self._disk.lost
+        return lost.popleft() if lost else None
+
     def take(self) -> Pending:
         """What was appended since the last time; give it to ``write``, in this order."""
         return self._swap(everything=False)
@@ -187,7 +197,7 @@ class Writer:
         self._open = fresh
         self._look_at = _LOOK_EVERY
         if not self._densities:
-            self._note = fresh.rows.extend
+            self.note = fresh.rows.extend
 
     def _note_selected(self, row: Row) -> None:
         density = self._densities.of(row[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,6 +73,8 @@ VALUE_DEPTH_MAX = 120
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
+_I64 = struct.Struct("<q")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODY = struct.Struct("<BI")
 _INFO = struct.Struct("<BIII")
 BODY_AT = _BODY.size
@@ -98,6 +101,11 @@ def key(text: str) -> bytes:
     """A path or another short text."""
     data = text.encode()
     return _U16.pack(len(data)) + data
+
+
+def instant(text: str) -> bytes:
+    """An instant that is RFC 3339 text: microseconds since 1970."""
+    return _I64.pack((datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1))
 
 
 def body(kind: int, data: bytes) -> bytes:
@@ -199,6 +207,16 @@ def check_type(kind: int, found: bytes) -> None:
         raise BadFrame("a value of type 0 has no bytes")
     if kind == OTHER:
         read_key(found, BODY_AT)
+
+
+def read_instant(frame: bytes, at: int) -> tuple[str, int]:
+    """An instant as RFC 3339 text, and where it ends."""
+    try:
+        (us,) = _I64.unpack_from(frame, at)
+        text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
+    except (struct.error, OverflowError):
+        raise BadFrame("an instant is 8 bytes, microseconds since 1970") from None
+    return text.replace("+00:00", "Z"), at + _I64.size
 
 
 def read_number(frame: bytes, at: int) -> tuple[int, int]:
