@@ -2,6 +2,7 @@
 
     python peer_jetbus.py PORT owner                                           answers, until it is ended
     python peer_jetbus.py PORT set|call|notified|changes SECONDS WARM_SECONDS  PeerAsync; the same as peer_nodejet.cjs
+    python peer_jetbus.py PORT callback SECONDS WARM_SECONDS                   notified, by a callback instead of a loop
     python peer_jetbus.py PORT blocking|raw SECONDS WARM_SECONDS               set after set: Peer, a bare socket
 
 A client prints one line of JSON: how many messages, in how much CPU time of this process and how much time. With
@@ -109,29 +110,47 @@ async def measure_call(peer: jetbus.PeerAsync, meter: Meter) -> None:
     await windows(WINDOW, work)
 
 
-async def measure_notified(peer: jetbus.PeerAsync, meter: Meter) -> None:
-    last = 0
+async def pump(peer: jetbus.PeerAsync, meter: Meter) -> int:
+    """Let the owner change its states until the time is up; gives how many changes that were."""
 
-    async def read(fetch: jetbus.FetchAsync) -> None:
-        nonlocal last
-        async for event in fetch:
-            if event.kind == "change":
-                meter.count += 1
-                last = event.value
-
-    async def pump() -> None:
+    async def work() -> None:
         while meter.running:
             await peer.call("bench/pump", BURST)
 
+    start = await peer.call("bench/pump", 0)
+    await windows(BURSTS, work)
+    end = await peer.call("bench/pump", 0)
+    await asyncio.sleep(0)
+    told: int = end - start
+    return told
+
+
+def check_all_came(meter: Meter, told: int) -> None:
+    if meter.count != told:
+        raise RuntimeError(f"{meter.count} of {told} changes arrived")
+
+
+async def measure_notified(peer: jetbus.PeerAsync, meter: Meter) -> None:
+    async def read(fetch: jetbus.FetchAsync) -> None:
+        async for event in fetch:
+            if event.kind == "change":
+                meter.count += 1
+
     async with peer.fetch(starts_with="bench/states/") as fetch:
-        start = await peer.call("bench/pump", 0)
         reading = asyncio.create_task(read(fetch))
-        await windows(BURSTS, pump)
-        end = await peer.call("bench/pump", 0)
-        await asyncio.sleep(0)
+        told = await pump(peer, meter)
     await reading
-    if last != end or meter.count != end - start:
-        raise RuntimeError(f"{meter.count} of {end - start} changes arrived")
+    check_all_came(meter, told)
+
+
+async def measure_callback(peer: jetbus.PeerAsync, meter: Meter) -> None:
+    def hear(event: jetbus.Event) -> None:
+        if event.kind == "change":
+            meter.count += 1
+
+    async with peer.fetch(starts_with="bench/states/", callback=hear):
+        told = await pump(peer, meter)
+    check_all_came(meter, told)
 
 
 async def measure_changes(peer: jetbus.PeerAsync, meter: Meter) -> None:
@@ -174,7 +193,13 @@ def measure_raw(port: int, meter: Meter) -> None:
         meter.run_blocking(turn)
 
 
-ASYNC = {"set": measure_set, "call": measure_call, "notified": measure_notified, "changes": measure_changes}
+ASYNC = {
+    "set": measure_set,
+    "call": measure_call,
+    "notified": measure_notified,
+    "callback": measure_callback,
+    "changes": measure_changes,
+}
 BLOCKING = {"blocking": measure_blocking, "raw": measure_raw}
 
 

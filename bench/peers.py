@@ -50,6 +50,8 @@ PIPELINED = {
     "changes": "changes sent",
 }
 ROUND_TRIP = "set, one after the other"
+CALLED_BACK = "notifications received, by a callback"
+"""Only of ours: node-jet's peer has nothing else."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class Bench:
         for word, case in PIPELINED.items():
             for client in clients:
                 self.measure(client, case, [word])
+        for client in OURS:
+            self.measure(client, CALLED_BACK, ["callback"])
         for name, word in ((BLOCKING, "blocking"), (RAW, "raw")):
             self.measure(Client(name, python()), ROUND_TRIP, [word])
 
@@ -146,6 +150,19 @@ def rates_table(bench: Bench) -> str:
             row.append(("FAIL" if (client, case) in bench.failed else short(rate)) + ratio)
         rows.append(row)
     return "\n### Messages per second of client CPU\n\n" + markdown(["case", NODE, UVLOOP, ASYNCIO], rows)
+
+
+def forms_table(bench: Bench) -> str:
+    """Iterator versus callback."""
+    rows = []
+    for client in (UVLOOP, ASYNCIO):
+        iterated = bench.median(client, PIPELINED["notified"], per_cpu_s)
+        called = bench.median(client, CALLED_BACK, per_cpu_s)
+        ratio = f" ({called / iterated:.2f}x)" if called and iterated else ""
+        rows.append([client, short(iterated), short(called) + ratio])
+    return "\n### Notifications per second of client CPU, by form\n\n" + markdown(
+        ["peer", "iterator", "callback"], rows
+    )
 
 
 def round_trip_table(bench: Bench) -> str:
@@ -241,7 +258,7 @@ def main() -> int:
         sys.exit(f"bench: {why}")
     rows = verdicts(bench)
     head = f"## The peers\n\n{machine()}\n\nnode-jet {NODE_JET}; ratios in brackets are times {NODE} and times {RAW}.\n"
-    text = head + rates_table(bench) + round_trip_table(bench) + bars_table(rows)
+    text = head + rates_table(bench) + forms_table(bench) + round_trip_table(bench) + bars_table(rows)
     print(text)
     folder = BENCH / "results"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Bridges from and to the daemons of node-jet."""
+"""Bridges from and to the daemons of node-jet, and stand-ins for cjet and lua-jet."""
 
 from __future__ import annotations
 
@@ -19,17 +19,27 @@ from bridge.buses import Seen, mounted, raised, run, until
 from jetbus import Blob, PeerAsync, SetResult
 from jetbus.bridge import Bridge, SameBus
 from jetbus.testing import RunningDaemon
+from peer.standin import standing_in
 
 pytestmark = pytest.mark.interop
 
 DAEMON = Path(__file__).parent.parent / "peer" / "daemon.cjs"
 DAEMONS = [(version, transport) for version in (1, 2, 3) for transport in ("tcp", "ws")]
+STAND_INS = ["cjet", "lua"]
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module", params=DAEMONS, ids=[f"nj{version}-{transport}" for version, transport in DAEMONS])
+@pytest.fixture(
+    scope="module",
+    params=[*DAEMONS, *STAND_INS],
+    ids=[*(f"nj{version}-{transport}" for version, transport in DAEMONS), *STAND_INS],
+)
 def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
-    """The version and url of a node-jet daemon; shared, so that each test has a prefix of its own."""
+    """The version and url of a node-jet daemon, or 0 and that of a stand-in; shared: each test has its own prefix."""
+    if request.param in STAND_INS:
+        with standing_in(request.param) as url:
+            yield 0, url
+        return
     version, transport = request.param
     node = shutil.which("node")
     assert node, "there is no node on the PATH: run make test, which installs node and the clients"

@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import jetbus
-from jetbus.peer.aio import _Element as ElementAsync
-from jetbus.peer.blocking import _Element as ElementBlocking
+from jetbus.peer.aio import ElementAsync
+from jetbus.peer.blocking import Element as ElementBlocking
 
 DEADLINE_S = 20.0
 THREADS = 32

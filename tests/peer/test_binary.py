@@ -286,7 +286,7 @@ def test_something_else_listens(face: str, says: bytes) -> None:
 
 def test_json_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Binary at the port for JSON ends in an error that names the address, not in waiting."""
-    monkeypatch.setattr("jetbus.peer.aio.CONNECT_S", 1.0)
+    monkeypatch.setattr("jetbus.peer.connected.CONNECT_S", 1.0)
 
     async def case() -> None:
         address = daemon.url.removeprefix("jet://")
@@ -299,7 +299,7 @@ def test_json_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pyt
 
 def test_binary_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON at the port for binary ends in an error, not in waiting."""
-    monkeypatch.setattr("jetbus.peer.aio.CONNECT_S", 1.0)
+    monkeypatch.setattr("jetbus.peer.connected.CONNECT_S", 1.0)
 
     async def case() -> None:
         address = daemon.binary_url.removeprefix("jetb://")

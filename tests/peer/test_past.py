@@ -102,11 +102,10 @@ def test_fetch_since(bus: Bus) -> None:
     run(case())
 
 
-def test_events_have_their_instants(daemon: RunningDaemon, face: str) -> None:
-    """Over JSON what is replayed has the instant at which it happened, in order; what is live has none."""
+def test_events_have_their_instants(bus: Bus) -> None:
+    """What is replayed has the instant at which it happened, in order; what is live has none."""
 
     async def case() -> None:
-        bus = Bus(daemon.url, face)
         async with bus.peer() as owner, bus.peer() as client:
             state = await owner.add_state("a", 0)
             await owner.info()

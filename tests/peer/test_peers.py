@@ -15,7 +15,7 @@ import pytest
 
 import jetbus
 from jetbus import SetResult
-from jetbus.peer import aio
+from jetbus.peer import connected
 from jetbus.testing import running_daemon
 from peer.faces import Bus, Twin, brief, raised, run, until
 from peer.fakes import listening
@@ -1310,7 +1310,7 @@ def test_daemon_that_hangs_up(face: str) -> None:
 
 def test_daemon_that_says_nothing(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that takes the connection and never answers is given up after a while."""
-    monkeypatch.setattr(aio, "CONNECT_S", 0.05)
+    monkeypatch.setattr(connected, "CONNECT_S", 0.05)
 
     async def case() -> None:
         async with listening(silent={"info"}) as daemon:
@@ -1319,6 +1319,51 @@ def test_daemon_that_says_nothing(face: str, monkeypatch: pytest.MonkeyPatch) ->
             assert isinstance(problem, jetbus.NotConnected)
             assert "no answer" in str(problem)
             assert not peer.connected
+
+    run(case())
+
+
+UNANSWERED: dict[str, Callable[[Twin], Any]] = {
+    "add": lambda peer: peer.add_state("a", 1),
+    "get": lambda peer: peer.get("a"),
+    "config": lambda peer: peer.config(name="me"),
+    "authenticate": lambda peer: peer.authenticate("ann", "secret"),
+}
+
+
+@pytest.mark.parametrize("service", UNANSWERED)
+def test_daemon_that_falls_silent(face: str, service: str) -> None:
+    """What a daemon never answers ends with TimedOut, which blames the daemon and says what to do; nothing stays."""
+
+    async def case() -> None:
+        async with listening(silent={service}) as daemon, Bus(daemon.url, face).peer(answer_s=0.1) as peer:
+            problem = await raised(UNANSWERED[service](peer))
+            assert isinstance(problem, jetbus.TimedOut)
+            assert str(problem).startswith("the daemon has not answered for 0.1 s; it may hang or be stopped")
+            await until(lambda: peer.open_request_count == 0)
+
+    run(case())
+
+
+def test_remove_that_is_not_answered(face: str) -> None:
+    """A state whose removal is not answered is given up all the same."""
+
+    async def case() -> None:
+        async with listening(silent={"remove"}) as daemon, Bus(daemon.url, face).peer(answer_s=0.5) as peer:
+            state = await peer.add_state("a", 1)
+            assert isinstance(await raised(state.remove()), jetbus.TimedOut)
+            assert not state.added
+
+    run(case())
+
+
+def test_fetch_that_is_not_answered(face: str) -> None:
+    """A fetch that is not answered ends with that error."""
+
+    async def case() -> None:
+        async with listening(silent={"fetch"}) as daemon, Bus(daemon.url, face).peer(answer_s=0.1) as peer:
+            fetch = await peer.fetch("a")
+            assert isinstance(await raised(fetch.take(1)), jetbus.TimedOut)
 
     run(case())
 

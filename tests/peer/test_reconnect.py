@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import jetbus
-from jetbus.peer import aio
-from jetbus.peer.aio import BACKOFF_MAX_S, BACKOFF_S, backoff_s
+from jetbus.peer import connected
+from jetbus.peer.connected import BACKOFF_MAX_S, BACKOFF_S, backoff_s
 from jetbus.testing import RunningDaemon, running_daemon
 from peer.faces import Bus, Ended, Twin, brief, raised, run, until
 from support.daemon import Daemon
@@ -23,8 +23,8 @@ from support.daemon import Daemon
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Come back quickly, to keep the tests short."""
-    monkeypatch.setattr(aio, "BACKOFF_S", 0.005)
-    monkeypatch.setattr(aio, "BACKOFF_MAX_S", 0.02)
+    monkeypatch.setattr(connected, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(connected, "BACKOFF_MAX_S", 0.02)
 
 
 pytestmark = pytest.mark.usefixtures("quick")

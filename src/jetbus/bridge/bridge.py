@@ -19,11 +19,13 @@ from typing import Any, Self
 from jetbus.bridge.areas import NOTE, READERS, Areas
 from jetbus.bridge.blocked import Blocked
 from jetbus.bridge.far import Following, after
-from jetbus.bridge.near import Mount, NearPeer
+from jetbus.bridge.near import Mount, NearSession
 from jetbus.bridge.status import Phase, SameBus, Status
 from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.paths import is_daemons
-from jetbus.peer.aio import CLOSE_S, FetchAsync, PeerAsync, StateAsync, backoff_s
+from jetbus.peer.aio import FetchAsync, PeerAsync, StateAsync
+from jetbus.peer.connected import CLOSE_S, backoff_s
+from jetbus.peer.elements import Spawn
 from jetbus.peer.fetching import Event
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
@@ -85,10 +87,9 @@ class Bridge:
             on_loss=self._on_far_loss,
             on_return=self._begin,
         )
-        self._near = NearPeer(
+        self._near = PeerAsync(
             near_url,
-            self._far,
-            patience_s,
+            session=self._near_session(patience_s),
             name=f"{name} {self.prefix}",
             user=near_user,
             password=near_password,
@@ -96,7 +97,7 @@ class Bridge:
             on_loss=self._tell_status,
             on_return=self._on_near_return,
         )
-        self._session = session = self._near.session
+        session = self._session
         session.on_added = self._on_added
         session.on_refused = self._on_refused
         session.catch_up = self._catch_up
@@ -117,6 +118,13 @@ class Bridge:
         self._beginning: asyncio.Task[None] | None = None
         self._retrying: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
+
+    def _near_session(self, patience_s: float) -> Callable[[Spawn], NearSession]:
+        def made(spawn: Spawn) -> NearSession:
+            self._session = NearSession(self._far.session, patience_s, spawn)
+            return self._session
+
+        return made
 
     # -- from start to stop
 
@@ -264,11 +272,10 @@ class Bridge:
         self._fetches.append(notes)
         await notes.ready()
         self._hang(self._note)
-        session = self._far._session
-        self._fetching = following = Following(session.next_fetch_id(), self._rule, self._hear, self._is_congested)
-        fetch = FetchAsync(self._far, following)
+        fetch_id = self._far.session.next_fetch_id()
+        self._fetching = Following(fetch_id, self._rule, self._hear, self._is_congested)
+        fetch = self._far.start_fetch(self._fetching)
         self._fetches.append(fetch)
-        session.fetch(following)
         await fetch.ready()
         with contextlib.suppress(NotConnected):
             for _ in range(2):  # what is decided by the first answer is done by the second
@@ -338,7 +345,7 @@ class Bridge:
         if event.kind == "remove":
             prefix = self._areas.leave(path)
             # Of a bridge that is gone the note goes first; all else is gone when the daemon answers.
-            after(self._far._session, lambda: self._settle(self._areas.remove(prefix)))
+            after(self._far.session, lambda: self._settle(self._areas.remove(prefix)))
             return
         self._settle(self._areas.add(path, event.value))
         self._put(event)

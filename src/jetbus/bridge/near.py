@@ -12,8 +12,7 @@ from typing import Any
 from msgspec import Raw
 
 from jetbus.errors import Internal, JetError, MissingParam, NotConnected, OwnerLost, Refused
-from jetbus.peer.aio import PeerAsync
-from jetbus.peer.elements import Owned
+from jetbus.peer.elements import Owned, Spawn
 from jetbus.peer.session import GRACE_S, Session
 from jetbus.wire import jsonrpc
 
@@ -60,8 +59,8 @@ class Mount(Owned):
 class NearSession(Session):
     """What the bridge is on the near bus."""
 
-    def __init__(self, far: Session, patience_s: float, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, far: Session, patience_s: float, spawn: Spawn) -> None:
+        super().__init__(spawn)
         self._far = far
         self._patience_s = patience_s
         self.connection = 0
@@ -228,18 +227,3 @@ class _Relay:
         """What a daemon says of a path, with the path that the requester knows."""
         mount = self._mount
         return {name: mount.path if value == mount.far_path else value for name, value in told.items()}
-
-
-class NearPeer(PeerAsync):
-    """The peer of a bridge on the near bus."""
-
-    def __init__(self, url: str | None, far: PeerAsync, patience_s: float, **options: Any) -> None:
-        super().__init__(url, **options)
-        self.session = NearSession(far._session, patience_s, spawn=self._spawn)
-        self.session.on_output = self._schedule_flush
-        self._session = self.session
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What the daemon has not taken yet."""
-        return 0 if self._line is None else self._line.transport.get_write_buffer_size()

@@ -15,414 +15,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import logging
-import random
-import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import replace
+from typing import Any
 
-from jetbus.errors import JetError, NotConnected, Occupied, TimedOut
-from jetbus.peer.address import read_url
+from jetbus.errors import NotConnected, TimedOut, UnknownService
+from jetbus.peer.aiofaces import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, take_in
+from jetbus.peer.connected import Connected
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
-from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
-from jetbus.peer.line import Line, open_line
-from jetbus.peer.session import Session, SetResult, call_params, read_set_result, read_set_value, set_params
+from jetbus.peer.session import SetResult, call_params, read_set_result, read_set_value, set_params
 from jetbus.peer.values import Instant, read_value, write_moment
 from jetbus.rules import Rule, rule
 from jetbus.wire import jsonrpc
 
+__all__ = [
+    "ElementAsync",
+    "FetchAsync",
+    "MethodAsync",
+    "MirrorAsync",
+    "PeerAsync",
+    "SortedAsync",
+    "StateAsync",
+]
+
 log = logging.getLogger("jetbus.peer")
 
-BACKOFF_S = 0.1
-BACKOFF_MAX_S = 10.0
-CONNECT_S = 5.0
-CLOSE_S = 2.0
-SWEEP_S = 0.25
 
-
-def backoff_s(attempt: int, chance: Callable[[], float] = random.random) -> float:
-    """How long to wait before an attempt to come back: anything up to a limit that doubles (full jitter)."""
-    return chance() * min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(attempt, 20))
-
-
-class _Element(ElementFace):
-    """What states and methods of ``PeerAsync`` share."""
-
-    def __init__(self, peer: PeerAsync, owned: Owned) -> None:
-        super().__init__(peer._session, owned)
-        self._peer = peer
-
-    async def add(self) -> None:
-        """Hang it into the bus again."""
-        await self._peer._add(self._owned)
-
-    async def remove(self) -> None:
-        """Take it off the bus; it can be added again."""
-        future = self._peer._future()
-        self._session.remove(self._owned, future)
-        await future
-
-
-class StateAsync(_Element, StateFace):
-    """A state this peer owns."""
-
-
-class MethodAsync(_Element):
-    """A method this peer owns; calling it calls the function."""
-
-    _owned: OwnedMethod
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._owned.function(*args, **kwargs)
-
-
-class FetchAsync:
-    """A running fetch: iterate over it for its events. ``async with`` or ``close()`` ends it."""
-
-    def __init__(self, peer: PeerAsync, fetching: Fetching) -> None:
-        self._peer = peer
-        self._fetching = fetching
-        self._taken: Iterator[Any] = iter(())
-        self._something = asyncio.Event()
-        fetching.wake = self._something.set
-
-    @property
-    def conflated(self) -> int:
-        """How many events a newer one has replaced before they were read."""
-        return self._fetching.conflated
-
-    async def _wait(self) -> None:
-        self._something.clear()
-        await self._something.wait()
-
-    async def ready(self) -> Self:
-        """Wait until all that was there at the start has been told (and read into the queue)."""
-        while not self._fetching.complete and not self._fetching.ended:
-            await self._wait()
-        if self._fetching.error is not None:
-            raise self._fetching.error
-        return self
-
-    async def __aiter__(self) -> AsyncGenerator[Any]:
-        # Whoever stops in the middle finds the rest in _taken.
-        while True:
-            for event in self._taken:
-                if isinstance(event, Event) and event.problem is not None:
-                    raise event.problem
-                yield event
-            if not await self._more():
-                return
-
-    async def __anext__(self) -> Any:
-        while True:
-            for event in self._taken:
-                if isinstance(event, Event) and event.problem is not None:
-                    raise event.problem
-                return event
-            if not await self._more():
-                raise StopAsyncIteration
-
-    async def _more(self) -> bool:
-        """Wait for more to take; false at the end."""
-        fetching = self._fetching
-        while not (taken := fetching.take()):
-            if fetching.ended:
-                if fetching.error is not None:
-                    raise fetching.error
-                return False
-            await self._wait()
-        self._taken = iter(taken)
-        return True
-
-    def close(self) -> None:
-        """End the fetch."""
-        self._peer._session.unfetch(self._fetching)
-
-    async def __aenter__(self) -> Self:
-        return await self.ready()
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self.close()
-
-
-class SortedAsync(FetchAsync):
-    """A sorted fetch: ``items`` is always the current list, iterating gives each new one."""
-
-    @property
-    def items(self) -> list[Event]:
-        """The current list."""
-        return self._fetching.items
-
-
-def take_in(values: dict[str, Any], event: Event) -> None:
-    """Follow an event in a mirror."""
-    if event.problem is not None:
-        log.error("the mirror keeps the old value: %s", event.problem)
-    elif event.kind == "remove":
-        values.pop(event.path, None)
-    else:
-        values[event.path] = event.value
-
-
-class MirrorAsync(MirrorFace):
-    """A live dict: path to value of everything that matches now. A method's value is None."""
-
-    def __init__(self, peer: PeerAsync, fetching: Fetching, values: dict[str, Any]) -> None:
-        super().__init__(values)
-        self._fetch = FetchAsync(peer, fetching)
-
-    async def ready(self) -> Self:
-        """Wait for the first full picture."""
-        await self._fetch.ready()
-        return self
-
-    def close(self) -> None:
-        """Stop following the bus; the last picture stays."""
-        self._fetch.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.ready()
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self.close()
-
-
-class PeerAsync:
+class PeerAsync(Connected):
     """A peer on the caller's event loop.
 
     >>> async with PeerAsync("jet://localhost") as peer:        # doctest: +SKIP
     ...     await peer.set("pump/speed", 1200)
     """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        name: str = "",
-        user: str | None = None,
-        password: str | None = None,
-        reconnect: bool = True,
-        tls: ssl.SSLContext | None = None,
-        on_loss: Callable[[], Any] | None = None,
-        on_return: Callable[[], Any] | None = None,
-    ) -> None:
-        self._address = read_url(url)
-        self.name = name
-        self._user = user if user is not None else self._address.user
-        self._password = password if password is not None else self._address.password
-        self._reconnect = reconnect
-        self._tls = tls
-        self._on_loss = on_loss
-        self._on_return = on_return
-        self._session = Session(spawn=self._spawn)
-        self._session.on_output = self._schedule_flush
-        self._session.on_clash = self._on_clash
-        self._line: Line | None = None
-        self._opening = asyncio.Lock()
-        self._closing = False
-        self._tasks: set[asyncio.Future[Any]] = set()
-        self._flush_scheduled = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-
-    # -- connection
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection to the daemon right now."""
-        return self._session.connected
-
-    @property
-    def url(self) -> str:
-        """Where the daemon is, without password."""
-        return str(self._address)
-
-    @property
-    def open_request_count(self) -> int:
-        """How many requests wait for their response."""
-        return self._session.open_request_count
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
-
-    async def connect(self) -> None:
-        """Connect to the daemon, introduce and authenticate this peer."""
-        if self._session.connected:
-            return
-        self._loop = asyncio.get_running_loop()
-        self._closing = False
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._open()
-        except TimeoutError:
-            raise NotConnected(
-                f"no answer from a daemon at {self.url} within {CONNECT_S:g} s; is it a Jet daemon that listens there?"
-            ) from None
-        self._sweep()
-
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._session.connected:
-                return
-            self._line = line = await self._connect()
-            try:
-                await self._introduce()
-            except BaseException:
-                self._line = None
-                self._session.on_lost()
-                line.transport.abort()
-                raise
-            self._session.on_connected()
-
-    async def _connect(self) -> Line:
-        try:
-            return await open_line(self._address, self._tls, self._session.receive, self._on_line_lost)
-        except (OSError, ssl.SSLError) as problem:
-            cause = getattr(problem, "strerror", None) or str(problem)
-            raise NotConnected(f"no daemon at {self.url} ({cause}); start one with `jetd`, or give its url") from None
-
-    async def _introduce(self) -> None:
-        session = self._session
-        session.out.clear()
-        asked: dict[bytes, Any] = {b"info": {}}
-        if self.name:
-            asked[b"config"] = {"name": self.name}
-        if self._user is not None:
-            asked[b"authenticate"] = {"user": self._user, "password": self._password or ""}
-        waiting = [self._future() for _ in asked]
-        for (service, params), future in zip(asked.items(), waiting, strict=True):
-            session.introduce(service, jsonrpc.encode(params), future)
-        answers = dict(zip(asked, await asyncio.gather(*waiting, return_exceptions=True), strict=True))
-        for service, answer in answers.items():
-            if isinstance(answer, NotConnected) or (service == b"authenticate" and isinstance(answer, JetError)):
-                raise answer
-        session.daemon = answers[b"info"] if isinstance(answers[b"info"], dict) else {}
-
-    async def close(self) -> None:
-        """Close the connection; what this peer owns leaves the bus."""
-        self._closing = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        for fetching in list(self._session.fetches.values()):
-            self._session.unfetch(fetching)  # node-jet 3's daemon stumbles over fetches of peers that are gone
-        self._flush()
-        self._session.on_closed()
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
-            await line.closed(CLOSE_S)
-
-    def _on_line_lost(self, line: Line) -> None:
-        if line is not self._line:
-            return  # it was given up before
-        self._line = None
-        introduced = self._session.connected
-        self._session.on_lost()
-        if not introduced:
-            return
-        self._call_back(self._on_loss)
-        if self._reconnect:
-            self._spawn(self._come_back(), lambda _result, _problem: None)
-        else:
-            for fetching in list(self._session.fetches.values()):
-                fetching.end(NotConnected(f"the connection to {self.url} is lost"))
-            self._session.fetches.clear()
-
-    async def _come_back(self) -> None:
-        for attempt in itertools.count():
-            await asyncio.sleep(backoff_s(attempt))
-            try:
-                async with asyncio.timeout(CONNECT_S):
-                    await self._open()
-            except (NotConnected, TimeoutError):
-                continue
-            except JetError as problem:
-                log.error("%s is there again but refuses this peer: %s", self.url, problem)
-                continue
-            self._call_back(self._on_return)
-            return
-
-    def _on_clash(self, owned: Owned, error: JetError) -> None:
-        """Something could not be added again: often the daemon has not yet given up our own old connection."""
-        if not isinstance(error, Occupied):
-            log.error("%s could not be added again after a reconnect: %s", owned.path, error)
-            return
-        log.info("%s is occupied after a reconnect; adding it is tried again", owned.path)
-
-        async def try_again() -> None:
-            await asyncio.sleep(random.uniform(BACKOFF_S, 1.0))  # noqa: S311
-            if self._session.connected and owned.added:
-                self._session.add_again(owned)
-
-        self._spawn(try_again(), lambda _result, _problem: None)
-
-    # -- plumbing
-
-    def _future(self) -> asyncio.Future[Any]:
-        if self._loop is None:
-            raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
-        return self._loop.create_future()
-
-    def _request(self, method: bytes, params: bytes) -> asyncio.Future[Any]:
-        future = self._future()
-        self._session.request(method, params, future)
-        return future
-
-    def _schedule_flush(self) -> None:
-        if not self._flush_scheduled and self._loop is not None:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        out = self._session.out
-        if out and self._line is not None:
-            self._session.out = []
-            self._line.write(out)
-
-    def _spawn(self, work: Awaitable[Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-
-        def finish(finished: asyncio.Future[Any]) -> None:
-            self._tasks.discard(finished)
-            if finished.cancelled():
-                done(None, NotConnected("the owner closes"))
-            else:
-                problem = finished.exception()
-                done(None if problem else finished.result(), problem)
-
-        task.add_done_callback(finish)
-
-    def _sweep(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        if self._loop is not None and not self._closing:
-            self._session.expire(self._loop.time())
-            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
-
-    def _call_back(self, callback: Callable[[], Any] | None) -> None:
-        """Call what is to be called on loss or return; it may be ``async``."""
-        if callback is None:
-            return
-        try:
-            outcome = callback()
-        except Exception:
-            log.exception("a callback failed")
-            return
-        if asyncio.iscoroutine(outcome):
-            self._spawn(outcome, _log_problem)
 
     # -- owner
 
@@ -534,11 +161,23 @@ class PeerAsync:
         params, trusting = words_of(self._session.daemon).ask(wanted)
         if as_of is not None:
             params["asOf"] = write_moment(as_of)
-        entries = await self._request(b"get", jsonrpc.encode(params))
+        try:
+            entries = await self._request(b"get", jsonrpc.encode(params))
+        except UnknownService:
+            if as_of is not None:
+                raise
+            return await self._gathered(wanted)
         found = {entry["path"]: read_value(entry["value"]) for entry in entries if "value" in entry}
         if not trusting:
             found = {path: value for path, value in found.items() if matches(wanted, path, value)}
         return dict(arranged(wanted.sort, found)) if wanted.sort and "sort" not in params else found
+
+    async def _gathered(self, wanted: Rule) -> dict[str, Any]:
+        """What a get gives, by a fetch that ends at once: daemons of lua-jet have no get."""
+        fetching = Fetching(self._session.next_fetch_id(), replace(wanted, sort=None))
+        async with self.start_fetch(fetching):
+            found = {event.path: event.value for event in fetching.take() if not event.is_method}
+        return dict(arranged(wanted.sort, found)) if wanted.sort else found
 
     def fetch(
         self,
@@ -563,9 +202,11 @@ class PeerAsync:
         )
 
     def _fetch(self, text: str | Rule | None, keywords: dict[str, Any], **options: Any) -> FetchAsync:
-        wanted = rule(text, **keywords)
-        fetching = Fetching(self._session.next_fetch_id(), wanted, **options)
-        fetch = SortedAsync(self, fetching) if wanted.sort else FetchAsync(self, fetching)
+        return self.start_fetch(Fetching(self._session.next_fetch_id(), rule(text, **keywords), **options))
+
+    def start_fetch(self, fetching: Fetching) -> FetchAsync:
+        """Start a fetch that is described already; ``fetch`` is the usual way."""
+        fetch = SortedAsync(self, fetching) if fetching.rule.sort else FetchAsync(self, fetching)
         self._session.fetch(fetching)
         return fetch
 
@@ -599,8 +240,11 @@ class PeerAsync:
         raise NotConnected(f"the connection to {self.url} is lost")
 
     async def info(self) -> dict[str, Any]:
-        """What the daemon says of itself."""
-        return await self._request(b"info", b"{}")  # type: ignore[no-any-return]
+        """What the daemon says of itself; nothing if it is one of lua-jet."""
+        try:
+            return await self._request(b"info", b"{}")  # type: ignore[no-any-return]
+        except UnknownService:
+            return {}
 
     async def config(self, **settings: Any) -> None:
         """Tell the daemon about this peer, for instance its ``name``."""
@@ -612,8 +256,3 @@ class PeerAsync:
         groups = await self._request(b"authenticate", jsonrpc.encode({"user": user, "password": password}))
         self._user, self._password = user, password
         return groups
-
-
-def _log_problem(_result: Any, problem: BaseException | None) -> None:
-    if problem is not None:
-        log.error("a callback failed", exc_info=problem)

@@ -192,7 +192,8 @@ class Interpreter:
         if told == binary.TOLD["sorted"]:
             return [head + binary.json_of(frame[6:]) + b"}"]
         if told != binary.SEVERAL:
-            return [head + _read_entry(frame, 6, told)[0] + b"}"]
+            entry, at = _read_entry(frame, 6, told)
+            return [head + (entry if at == len(frame) else _with_instant(entry, frame, at)) + b"}"]
         messages, at = [], 6
         while at < len(frame):
             entry, at = _read_entry(frame, at + 1, frame[at])
@@ -233,12 +234,19 @@ def _read_entry(frame: bytes, at: int, told: int) -> tuple[bytes, int]:
     return b'{"path":%b,"event":"%b"%b%b}' % (jsonrpc.encode(path), kind.encode(), value, only), at
 
 
+def _with_instant(entry: bytes, frame: bytes, at: int) -> bytes:
+    """An entry of the past, with the instant that stands there."""
+    return entry[:-1] + b',"ts":"' + binary.read_instant(frame, at)[0].encode() + b'"}'
+
+
 def _read_entries(frame: bytes) -> bytes:
     count, at = binary.read_number(frame, 6)
     entries = []
     for _ in range(count):
         entry, at = _read_entry(frame, at + 1, frame[at])
         entries.append(entry)
+    if at < len(frame):  # a get of the past: the instants come after all entries
+        entries = [_with_instant(entry, frame, at + 8 * number) for number, entry in enumerate(entries)]
     return b"[" + b",".join(entries) + b"]"
 
 

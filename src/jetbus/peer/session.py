@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct
 
 from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, TimedOut, from_wire
 from jetbus.peer.daemons import words_of
-from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState
+from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
 from jetbus.peer.values import encode_args, encode_value, read_value
 from jetbus.wire import jsonrpc
@@ -27,6 +27,16 @@ ROUTED_S = 5.0
 """How long daemons wait for an owner unless told otherwise."""
 GRACE_S = 2.0
 """How much longer than the daemon a peer waits."""
+ANSWER_S = 60.0
+"""How long the daemon itself may take to answer; a long list or a look into the past takes a while."""
+
+
+def silent(within_s: float) -> TimedOut:
+    """The daemon has not answered something that it answers itself."""
+    return TimedOut(
+        None,
+        f"the daemon has not answered for {within_s:g} s; it may hang or be stopped: look after it, or connect anew",
+    )
 
 
 class Waiter(Protocol):
@@ -108,13 +118,16 @@ class Request(Struct, gc=False):
     read: Callable[[Any], Any] | None
     deadline: float
     path: str
+    """What an owner is asked about; nothing if the daemon answers by itself."""
 
 
 class Session:
     """What a peer is on the bus, over any number of connections."""
 
-    def __init__(self, *, spawn: Callable[[Awaitable[Any], Callable[[Any, BaseException | None], None]], None]) -> None:
+    def __init__(self, spawn: Spawn) -> None:
         self.connected = False
+        self.answer_s = ANSWER_S
+        """How long the daemon may take for what it answers itself."""
         self.out: list[bytes] = []
         """Messages to be sent, oldest first."""
         self.on_output: Callable[[], None] = lambda: None
@@ -170,13 +183,16 @@ class Session:
         params: bytes,
         waiter: Waiter,
         read: Callable[[Any], Any] | None = None,
-        within_s: float = float("inf"),
+        within_s: float | None = None,
         path: str = "",
     ) -> None:
-        """Send a request; the waiter gets the result, read, or the error. Who cancels its waiter waits no more."""
+        """Send a request; the waiter gets the result, read, or the error. Who cancels its waiter waits no more.
+
+        Without ``within_s`` it is the daemon that is given time, not an owner.
+        """
         if not self.connected:
             self.check_connected()
-        self.send(self._ask(method, params, waiter, read, within_s, path))
+        self.send(self._ask(method, params, waiter, read, self.answer_s if within_s is None else within_s, path))
 
     def introduce(self, method: bytes, params: bytes, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
@@ -204,7 +220,9 @@ class Session:
                 self._requests.pop(number, None)
             elif request.deadline <= now:
                 self._requests.pop(number, None)
-                request.waiter.set_exception(TimedOut({"path": request.path}))
+                request.waiter.set_exception(
+                    TimedOut({"path": request.path}) if request.path else silent(self.answer_s)
+                )
 
     def patience_s(self, timeout_s: float | None) -> float:
         """How long to wait for an owner. Our daemon watches the time itself, others may know no timeouts."""
