@@ -8,15 +8,21 @@ NODE_MODULES := tests/interop/node_modules
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install node java test check format demo bench benchpeers benchjournal benchspark clean
+.PHONY: help install node java test check format demo docs bench benchpeers benchjournal benchspark clean
 
 help: ## list the everyday commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-$(BIN)/.installed: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jetbus needs Python 3.11 or newer")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+# What a user installs; the demo needs no more.
+$(BIN)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jetbus needs Python 3.11 or newer")'
+	@echo "setting up $(VENV), once ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
+	@touch $@
+
+$(BIN)/.installed: $(BIN)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
 node: $(BIN)/.installed
@@ -26,10 +32,12 @@ $(NODE_MODULES)/.installed: tests/interop/package.json tests/interop/package-loc
 	cd tests/interop && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
+GET_JAVA = command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+  && echo "installing Java 17 for Spark ..." && apt-get update -qq \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y openjdk-17-jre-headless >/dev/null; }
+
 java:
-	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } \
-	  || { echo "Spark needs Java 17; install it (Debian: openjdk-17-jre-headless)" >&2; exit 1; }
+	@$(GET_JAVA) || { echo "Spark needs Java 17; install it (Debian: openjdk-17-jre-headless)" >&2; exit 1; }
 
 install: $(BIN)/.installed ## set up .venv with jetbus and its development tools
 
@@ -45,8 +53,12 @@ format: install ## let ruff lay out the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: install ## a daemon with a small simulated plant to look at
-	$(BIN)/python examples/plant.py
+demo: $(BIN)/.ready ## a bus with a simulated plant, a journal and Spark, live on a screen
+	@$(GET_JAVA) || true
+	@$(BIN)/jet demo
+
+docs: install ## build the site of the docs into build/site; every warning is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder dirhtml docs build/site
 
 bench: install ## measure the daemon against node-jet, redis, nats and mosquitto
 	$(BIN)/python bench/run.py
@@ -63,4 +75,4 @@ benchspark: install java ## measure Spark over a journal against Spark over Parq
 	$(BIN)/python bench/spark_bars.py
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) $(NODE_MODULES) bench/build bench/results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(NODE_MODULES) build bench/build bench/results .mypy_cache .ruff_cache .pytest_cache

@@ -1,6 +1,6 @@
 """Call a method and print its result.
 
-python examples/call.py plant/start '{"pumps": [1, 2]}'
+python examples/call.py plant/start '[1, 2]'
 """
 
 from __future__ import annotations

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import ast
 import os
 import queue
 import re
-import runpy
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
+import jetbus
 from support.daemon import Daemon
-from support.wire import TcpWire
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -102,14 +98,6 @@ def done(name: str, *words: str) -> tuple[int, str, str]:
 
 def at(daemon: Daemon) -> tuple[str, str]:
     return "--tcp", daemon.listens["tcp"]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 # -- watch
@@ -272,186 +260,46 @@ def test_call_shows_the_owners_error(daemon: Daemon) -> None:
 # -- the plant
 
 
-class Running:
-    """A plant that runs at free ports."""
-
-    def __init__(self, command: Command) -> None:
-        self.command = command
-        self.told = command.lines_to("Ctrl-C ends the demo")
-        found = re.search(r"jetd at (\S+)\. In", self.told[0])
-        assert found, self.told
-        self.tcp = found[1]
-
-    def do(self, name: str, *words: str) -> tuple[int, str]:
-        """Run another example against it: exit code and whichever of stdout and stderr has something."""
-        code, out, error = done(name, *words, "--tcp", self.tcp)
-        return code, out or error
-
-    def value(self, path: str) -> Any:
-        code, out = self.do("watch", path, "--count", "1")
-        assert code == 0
-        return json.loads(out.split(maxsplit=2)[2])
+def test_the_plant_is_on_a_bus_of_ones_own(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plant hangs into the bus of JET_URL, can be set, changes, and leaves with Ctrl-C."""
+    url = f"jet://{daemon.listens['tcp']}"
+    monkeypatch.setenv("JET_URL", url)
+    with example("plant") as plant, jetbus.Peer(url) as peer:
+        told = plant.lines_to("of a plant")[0]
+        assert told == f"{len(peer.get('plant/**'))} states and 4 methods of a plant at {url}"
+        assert not peer.set("plant/pump/1/setpoint_rpm", 1800).adapted
+        peer.wait_for("plant/pump/1/speed_rpm value>100", timeout_s=DEADLINE_S)
+        plant.process.send_signal(signal.SIGINT)
+        assert plant.end() == (130, "")
 
 
-@contextlib.contextmanager
-def running(*words: str) -> Iterator[Running]:
-    with example("plant", "--tcp", "127.0.0.1:0", "--ws", "127.0.0.1:0", *words) as command:
-        yield Running(command)
+def test_the_plant_ends_by_itself(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --for the plant ends by itself."""
+    monkeypatch.setenv("JET_URL", f"jet://{daemon.listens['tcp']}")
+    assert done("plant", "--for", "0.1")[::2] == (0, "")
 
 
-@pytest.fixture(scope="module")
-def plant() -> Iterator[Running]:
-    with running() as plant:
-        yield plant
+def test_the_plant_needs_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a daemon the plant says so in one line and ends with 3."""
+    monkeypatch.setenv("JET_URL", f"unix://@no-daemon-{os.getpid()}")
+    code, out, error = done("plant")
+    assert (code, out, len(error.splitlines())) == (3, "", 1)
+    assert "no daemon" in error
 
 
-def test_plant_says_what_to_try(plant: Running) -> None:
-    """The plant says in at most eight lines what to try, and each of these commands works."""
-    assert len(plant.told) <= 8
-    commands = [shlex.split(line, comments=True) for line in plant.told if line.startswith("  ")]
-    assert [Path(words[-2]).name for words in commands if words[0] == "curl"] == ["curl"]
-    for words in commands:
-        if words[0] == "curl":
-            words.insert(1, "--silent")
-        if "watch" in words[1]:
-            words += ["--count", "7"]
-        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert (ran.returncode, ran.stderr) == (0, ""), words
-        assert ran.stdout
+# -- the page
 
 
-def test_plant_has_a_few_dozen_living_states(plant: Running) -> None:
-    """The plant has dozens of states, and they change."""
-    states = int(plant.told[0].split()[0])
-    assert states >= 30
-    with example("watch", "plant/", "--tcp", plant.tcp) as watch:
-        shown = watch.lines_to("^change")
-    assert len([line for line in shown if line.startswith("add")]) == states + 3
+def test_every_example_is_on_the_page() -> None:
+    """The page of the examples has the command of each, and names no file that is not there."""
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`python examples/(\w+)\.py", page))
+    assert named == {file.stem for file in EXAMPLES.glob("*.py")} - {"rawpeer"}
+    assert all((EXAMPLES / target).exists() for target in re.findall(r"\]\(([^)#]+)\)", page))
 
 
-@pytest.mark.parametrize(
-    ("path", "asked", "said", "taken"),
-    [
-        ("plant/pump/1/setpoint_rpm", "1500", "done", 1500),
-        ("plant/pump/1/setpoint_rpm", "15000", "done, but adapted: 3000 rpm is the limit", 3000),
-        ("plant/heater/setpoint_c", "-3", "done, but adapted: 10 °C is the limit", 10),
-        ("plant/valve/opening_percent", "9" * 1500, "done, but adapted: 100 % is the limit", 100),
-        ("plant/valve/opening_percent", "1e999", "done, but adapted: 100 % is the limit", 100),
-    ],
-    ids=["taken", "too-high", "too-low", "very-long", "beyond-float"],
-)
-def test_plant_takes_settings_within_limits(plant: Running, path: str, asked: str, said: str, taken: float) -> None:
-    """A setting beyond its limit is adapted, the setter is warned, and the state shows what was taken."""
-    if asked == "1e999":  # Python cannot write what it reads here, so the frame is put together by hand
-        host, port = plant.tcp.rsplit(":", 1)
-        with TcpWire((host, int(port))) as wire:
-            wire.send_text(f'{{"id":1,"method":"set","params":{{"path":"{path}","value":{asked}}}}}')
-            assert wire.receive()["result"]["warning"]["message"] == said.split(": ")[1]
-    else:
-        assert plant.do("set", path, asked) == (0, said)
-    assert plant.value(path) == taken
-
-
-@pytest.mark.parametrize("asked", ['"fast"', "true", "null", "[1]", "{}"])
-def test_plant_refuses_nonsense(plant: Running, asked: str) -> None:
-    """A setting that is no number is refused, and the state stays as it was."""
-    before = plant.value("plant/pump/3/setpoint_rpm")
-    code, said = plant.do("set", "plant/pump/3/setpoint_rpm", asked)
-    assert (code, said) == (1, "refused: plant/pump/3/setpoint_rpm takes a number from 0 to 3000 rpm")
-    assert plant.value("plant/pump/3/setpoint_rpm") == before
-
-
-def test_plant_starts_and_stops(plant: Running) -> None:
-    """Pumps are stopped and started all together or by number."""
-    assert plant.do("call", "plant/stop") == (0, '{"running": []}')
-    assert plant.value("plant/pump/2/running") is False
-    assert plant.do("call", "plant/start", '{"pumps": [1, 2]}') == (0, '{"running": [1, 2]}')
-    assert plant.do("call", "plant/stop", "[1]") == (0, '{"running": [2]}')
-    assert plant.do("call", "plant/start") == (0, '{"running": [1, 2, 3]}')
-    for nonsense in ("[7]", '{"pump": [1]}', "[[1]]", "5", '"all"'):
-        code, said = plant.do("call", "plant/stop", nonsense)
-        assert code == 1
-        assert "refused: give pumps as a list" in said
-
-
-def test_plant_resets_counters(plant: Running) -> None:
-    """Counters are reset all together or by name, and what they had reached is answered."""
-    code, said = plant.do("call", "plant/counter/reset", '["delivered_l"]')
-    assert (code, list(json.loads(said))) == (0, ["delivered_l"])
-    code, said = plant.do("call", "plant/counter/reset")
-    assert (code, sorted(json.loads(said))) == (0, ["alarms_raised", "delivered_l", "energy_kwh"])
-    for nonsense in ('["x"]', "[[1]]", '{"delivered_l": 1}'):
-        assert plant.do("call", "plant/counter/reset", nonsense)[0] == 1
-
-
-def test_plant_ends_by_itself() -> None:
-    """With --for the plant ends with one line of summary, and its daemon with it."""
-    with running("--for", "1") as plant:
-        summary = plant.command.lines_to("answered")[-1]
-        assert re.fullmatch(
-            r"\d+ states and 3 methods lived \d+\.\d s: \d+ changes told, 0 sets and 0 calls answered", summary
-        )
-        assert plant.command.end() == (0, "")
-        host, port = plant.tcp.rsplit(":", 1)
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((host, int(port)))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_plant_leaves_nothing_behind(number: signal.Signals) -> None:
-    """Ctrl-C, a polite kill and a closed terminal end the plant and its daemon."""
-    with running() as plant:
-        pid = plant.value("$jet/pid")
-        plant.command.process.send_signal(number)
-        assert plant.command.end() == (0, "")
-        assert not is_alive(pid)
-
-
-def test_plant_says_that_its_daemon_is_gone() -> None:
-    """When its daemon is killed, the plant says so in one sentence and ends with 3."""
-    with running() as plant:
-        os.kill(plant.value("$jet/pid"), signal.SIGKILL)
-        code, error = plant.command.end()
-    assert code == 3
-    assert len(error.splitlines()) == 1
-    assert "has closed the connection" in error
-
-
-def test_plant_takes_other_ports_when_the_usual_ones_are_taken() -> None:
-    """Where the usual ports are taken, the plant says so and takes free ones."""
-    with socket.socket() as taken:
-        with contextlib.suppress(OSError):  # somebody else has it: just as well
-            taken.bind(("127.0.0.1", 11122))
-            taken.listen()
-        with example("plant", "--for", "0.3") as command:
-            told = command.lines_to("Ctrl-C ends the demo")
-            code, error = command.end()
-    assert code == 0
-    assert "localhost:11122: it is in use" in error
-    assert "takes free ports instead" in error
-    assert ":11122" not in "".join(told)
-    assert all(" --tcp 127.0.0.1:" in line for line in told if ".py" in line)
-
-
-def test_plant_insists_on_an_address_it_was_given(daemon: Daemon) -> None:
-    """An address that was asked for and is taken is an error."""
-    code, out, error = done("plant", "--tcp", daemon.listens["tcp"], "--for", "1")
-    assert (code, out) == (3, "")
-    assert "it is in use" in error
-
-
-def test_the_fault_comes_and_goes() -> None:
-    """The second pump's bearing fails now and then: it shakes, heats up and pumps less, and an alarm is raised."""
-    plant = runpy.run_path(str(EXAMPLES / "physics.py"), run_name="physics")["Plant"]()
-    seen: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-    for _ in range(50 * 5):
-        plant.step(0.2)
-        shown = plant.values()
-        seen["pump 2: bearing" in shown["plant/alarms"]].append(shown)
-    good, bad = seen[False][40], seen[True][-1]
-    for name in ("vibration_mm_s", "bearing_c", "current_a"):
-        assert bad[f"plant/pump/2/{name}"] > good[f"plant/pump/2/{name}"]
-    assert bad["plant/tank/inflow_l_min"] < good["plant/tank/inflow_l_min"]
-    assert (bad["plant/pump/2/fault"], good["plant/pump/2/fault"]) == ("bearing", None)
-    assert shown["plant/counter/alarms_raised"] == 2
-    assert 0 < shown["plant/tank/level_l"] < 2000
+def test_every_example_begins_with_its_command() -> None:
+    """An example opens with what it shows, and with the command that runs it."""
+    for file in EXAMPLES.glob("*.py"):
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        assert file.stem == "rawpeer" or f"python examples/{file.name}" in text, file

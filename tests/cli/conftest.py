@@ -32,10 +32,15 @@ def _forks_end() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def plant_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def plant_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the daemon with the plant keeps its journal."""
+    return tmp_path_factory.mktemp("plant") / "journal"
+
+
+@pytest.fixture(scope="session")
+def plant_daemon(plant_journal: Path) -> Iterator[Daemon]:
     """A daemon with the plant on its bus and a journal; shared, so that a test must leave the plant as it was."""
-    folder = tmp_path_factory.mktemp("plant") / "journal"
-    with Daemon.start("--journal", str(folder), *SELDOM) as daemon, plant(url_of(daemon)):
+    with Daemon.start("--journal", str(plant_journal), *SELDOM) as daemon, plant(url_of(daemon)):
         yield daemon
         daemon.check()
 

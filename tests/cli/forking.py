@@ -8,6 +8,7 @@ Run as a program this is the process that forks: it reads requests from stdin, a
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import queue
@@ -18,7 +19,9 @@ import sys
 import time
 from typing import NamedTuple
 
-LOADED = ("get", "set", "call", "ls", "watch", "at", "history", "journal", "record", "replay", "bridge", "access")
+LOADED = ("get", "set", "call", "ls", "watch", "bridge", "access", "context", "user", "doctor")
+PAST = ("at", "diff", "history", "journal", "record", "replay")
+"""Commands that need Arrow: to fork a process that has it loaded costs more than all of the others do."""
 PYTHON = [sys.executable, __file__]
 
 
@@ -31,31 +34,35 @@ class Ended(NamedTuple):
 
 
 class Forks:
-    """Processes that fork, each for one command at a time; as many as are used at once."""
+    """Processes that fork, each for one command at a time; as many as are used at once, with Arrow and without."""
 
     def __init__(self) -> None:
-        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+        self._idle: dict[bool, queue.SimpleQueue[subprocess.Popen[bytes]]] = {
+            past: queue.SimpleQueue() for past in (False, True)
+        }
 
     def run(self, words: list[str], stdin: bytes, folder: str, environment: dict[str, str], within_s: float) -> Ended:
         """Run `jet` with these words to its end."""
+        past = any(word in PAST for word in words)
         try:
-            forking = self._idle.get_nowait()
+            forking = self._idle[past].get_nowait()
         except queue.Empty:
-            forking = subprocess.Popen(PYTHON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_own(environment))
+            command = [*PYTHON, *(["past"] if past else [])]
+            forking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_own(environment))
         assert forking.stdin is not None
         assert forking.stdout is not None
         asked = [words, base64.b64encode(stdin).decode(), folder, environment, within_s]
         forking.stdin.write(json.dumps(asked).encode() + b"\n")
         forking.stdin.flush()
         code, out, err = json.loads(forking.stdout.readline())
-        self._idle.put(forking)
+        self._idle[past].put(forking)
         return Ended(code, base64.b64decode(out), base64.b64decode(err))
 
     def close(self) -> None:
         """End them."""
-        while not self._idle.empty():
-            forking = self._idle.get_nowait()
-            forking.communicate()
+        for idle in self._idle.values():
+            while not idle.empty():
+                idle.get_nowait().communicate()
 
 
 def _own(environment: dict[str, str]) -> dict[str, str]:
@@ -126,17 +133,16 @@ def _become(words: list[str], folder: str, environment: dict[str, str], pipes: t
         os._exit(code)
 
 
-def _serve() -> None:
+def _serve(past: bool) -> None:
     import importlib
 
-    import jetbus.cli.main
-    import jetbus.cli.quick
-    import jetbus.journal.reader
-    import jetbus.peer  # noqa: F401
-
-    for name in LOADED:
-        importlib.import_module(f"jetbus.cli.{name}")
+    for name in ("cli.main", "cli.quick", "peer.aio", *(f"cli.{name}" for name in LOADED)):
+        importlib.import_module(f"jetbus.{name}")
+    if past:
+        for name in ("journal.reader", *(f"cli.{name}" for name in PAST if name != "diff")):
+            importlib.import_module(f"jetbus.{name}")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.freeze()  # what is loaded is shared by all commands: no collection may touch it
     for line in sys.stdin:
         words, stdin, folder, environment, within_s = json.loads(line)
         code, out, err = _answer(words, base64.b64decode(stdin), folder, environment, within_s)
@@ -145,4 +151,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve("past" in sys.argv)

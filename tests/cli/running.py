@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import shlex
 import signal
@@ -110,6 +111,7 @@ class Jet:
 
 def _words(line: str) -> list[str] | None:
     """The words after `jet` in a line that needs no shell; None if it does."""
+    line = re.sub(r"\s+# .*$", "", line)
     if not line.startswith("jet ") or any(char in line for char in "$`#\\"):
         return None
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)

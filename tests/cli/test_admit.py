@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import jetbus
-from cli.running import Jet
+from cli.conftest import url_of, with_users
+from cli.running import DEADLINE_S, Jet
 from jetbus.cli.access import View, decide, decide_exactly
 from jetbus.peer import Event
+from support.daemon import Daemon
 
 ANN = ["--user", "ann", "--password-file", "ann.txt"]
 NEW = ["--new-password-file", "new.txt"]
@@ -36,7 +41,7 @@ def test_over_the_bus(jet: Jet) -> None:
     assert not logs_in(jet, "zoe", "new.txt")
     refused = jet("user", "add", "joe", "--user", "bob", "--password-file", "pass.txt", *NEW)
     assert refused == (4, "", "jet: only admins may add users; admins may do more, log in as one with --user\n")
-    assert jet("user", "add", "zoe", *ANN, *NEW).code == 4
+    assert jet("user", "add", "zoe", *ANN, *NEW) == (1, "", "jet: user 'zoe' exists already\n")
     assert jet("user", "add", "joe", "--admin", *ANN, *NEW).code == 2
 
 
@@ -66,6 +71,52 @@ def test_in_the_file(jet: Jet) -> None:
     assert json.loads(file.read_text()) == {"users": {}}
     file.write_text("[]")
     assert jet("user", "rm", "root", *words).code == 2
+
+
+def test_the_daemon_is_told_of_the_file(tmp_path: Path) -> None:
+    """With --reload what was changed in the file is in force at once: a user comes, gets a password, and goes."""
+    folder = with_users(tmp_path)
+    (folder / "new.txt").write_text("brand new\n")
+    with Daemon.start("--users", str(folder / "users.json")) as daemon:
+        jet = Jet(url_of(daemon), folder)
+        file = ["--users", "users.json"]
+        done = jet("user", "add", "zoe", *NEW, *file)
+        assert json.loads(done.out)["then"].startswith("in force when the daemon gets SIGHUP")
+        assert not logs_in(jet, "zoe", "new.txt")
+        done = jet("user", "passwd", "zoe", "--new-password-file", "pass.txt", *file, "--reload")
+        assert json.loads(done.out)["then"] == f"the daemon, process {daemon.process.pid}, reads it again"
+        until(lambda: logs_in(jet, "zoe", "pass.txt"))
+        assert jet("user", "rm", "zoe", *file, "--reload").code == 0
+        until(lambda: not logs_in(jet, "zoe", "pass.txt"))
+
+
+def until(true: Callable[[], bool]) -> None:
+    """A signal has no answer: look until it has worked."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+REFUSED = {
+    "a user without a name": (["add", "", *NEW], 2, "user name '' must not be empty; rename that user"),
+    "too many groups": (["add", "zoe", "--groups", ",".join(map(str, range(40))), *NEW], 2, "must not be more than 32"),
+    "an entry that is none": (["passwd", "odd", *NEW], 2, "the entry of odd is no object; correct it there"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_no_file_that_a_daemon_cannot_read(jet: Jet, case: str) -> None:
+    """A change after which the daemon could not read the file is refused, and the file stays as it was."""
+    file = jet.folder / "odd.json"
+    entries = {"odd": 7} if "passwd" in REFUSED[case][0] else {}
+    file.write_text(json.dumps({"users": entries}))
+    words, code, problem = REFUSED[case]
+    done = jet("user", *words, "--users", "odd.json")
+    assert (done.code, done.out) == (code, "")
+    assert problem in done.err
+    assert json.loads(file.read_text()) == {"users": entries}
+    assert [one.name for one in jet.folder.iterdir() if one.name.startswith(".users")] == []
 
 
 GROUPS = {"fetchGroups": ["staff"], "setGroups": ["guests"], "callGroups": []}

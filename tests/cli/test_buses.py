@@ -122,6 +122,47 @@ def test_doctor(jet: Jet) -> None:
     assert "start one with `jetd`" in wrong[0]
 
 
+TROUBLES = {
+    "no users file": (["--users", "none.json"], {}, "users file", "wrong", "create it"),
+    "no users in it": (["--users", "odd.json"], {}, "users file", "wrong", 'odd.json has no object "users"'),
+    "users for all eyes": (["--users", "open.json"], {}, "users file", "warning", "chmod 600"),
+    "a journal nowhere": (["--journal", "odd.json/log"], {}, "journal", "wrong", "nothing can be written"),
+    "a journal": (["--journal", "new/log"], {}, "journal", "ok", "GB free"),
+    "no Java": ([], {"JAVA_HOME": "/nowhere"}, "Spark", "warning", "install Java 17"),
+}
+
+
+@pytest.mark.parametrize("case", TROUBLES)
+def test_doctor_looks_at_the_machine(jet: Jet, case: str) -> None:
+    """doctor tells what is wrong with the files of a daemon and with what is installed; warnings are no failure."""
+    if case == "no Java":
+        pytest.importorskip("pyspark")
+    (jet.folder / "odd.json").write_text("{}")
+    (jet.folder / "open.json").write_text('{"users": {}}')
+    (jet.folder / "open.json").chmod(0o644)
+    words, environment, check, state, text = TROUBLES[case]
+    done = jet("doctor", *words, **environment)
+    found = {line["check"]: line for line in map(json.loads, done.out.splitlines())}
+    assert found[check]["state"] == state
+    assert text in found[check]["text"]
+    assert done.code == (2 if state == "wrong" else 0)
+
+
+def test_doctor_knows_the_limit_of_files(jet: Jet) -> None:
+    """doctor warns where a daemon could serve only few connections."""
+    done = jet.shell("ulimit -n 200; jet doctor")
+    found = {line["check"]: line for line in map(json.loads, done.out.splitlines())}
+    assert (done.code, found["open files"]["state"]) == (0, "warning")
+
+
+def test_doctor_finds_a_daemon_nearby(jet: Jet, plant_daemon: Daemon) -> None:
+    """Where a URL has the wrong protocol, doctor tells the one that the daemon speaks at that port."""
+    code, out, _ = jet("doctor", "--url", f"ws://{plant_daemon.listens['tcp']}")
+    nearby = [line["text"] for line in map(json.loads, out.splitlines()) if line["check"] == "nearby"]
+    assert code == 3
+    assert f"there is a daemon (jetbus) at {jet.environment['JET_URL']}; name it with --url or JET_URL" in nearby
+
+
 def test_doctor_looks_at_contexts(jet: Jet) -> None:
     """doctor warns of contexts that others may read."""
     jet("context", "add", "plant", jet.environment["JET_URL"])

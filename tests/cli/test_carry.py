@@ -48,6 +48,26 @@ def wait_for(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_record_by_density(jet: Jet, owner: jetbus.Peer) -> None:
+    """With --density paths are recorded as the first rule that matches says: every change, samples, or nothing."""
+    states = {name: owner.add_state(f"dense/{name}", 0) for name in ("every", "sampled", "skipped")}
+    densities = ("--density", "dense/skipped => skip; dense/sampled => sample 1h", "--density", "** => every")
+    folder = jet.folder / "rec"
+    with jet.start("record", "rec", "--rule", "dense/**", *densities) as recording:
+        wait_for(lambda: "dense/every" in tree(folder))
+        for number in range(1, 4):
+            for state in states.values():
+                state.change(number)
+        wait_for(lambda: tree(folder)["dense/every"] == "3")
+        recording.process.send_signal(signal.SIGTERM)
+        assert recording.end().code == 0
+    rows = journal.open(folder).table(events=["add", "change"]).to_pylist()
+    values = {name: [row["value"] for row in rows if row["path"] == f"dense/{name}"] for name in states}
+    assert values == {"every": ["0", "1", "2", "3"], "sampled": ["0", "3"], "skipped": []}
+    for state in states.values():
+        state.remove()
+
+
 def test_record_then_replay(jet: Jet, owner: jetbus.Peer, other: jetbus.Peer) -> None:
     """What happens on a bus is recorded until SIGTERM, and happens again on another bus, below a prefix."""
     state = owner.add_state("carry/a", 1)

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from cli.running import Jet
+from cli.running import Jet, Terminal
+from jetbus.cli.main import COMMANDS
 
 
 def completed(jet: Jet, *words: str, **environment: str) -> list[str]:
@@ -46,10 +47,50 @@ def test_no_bus_no_completions(jet: Jet) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts(jet: Jet, shell: str) -> None:
-    """The script of each shell asks jet, and bash finds no fault with its own."""
+    """The script of each shell asks jet, and that shell finds no fault with it."""
     script = jet("completion", shell).out
     assert "_JET_COMPLETE" in script
-    if shell == "bash":
-        bash = shutil.which("bash")
-        assert bash
-        subprocess.run([bash, "-n"], input=script.encode(), check=True)
+    subprocess.run([_installed(shell), "-n", "/dev/stdin"], input=script.encode(), check=True)
+
+
+TYPED = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+}
+"""How each shell is started without anybody's settings."""
+BEFORE = {"bash": "", "zsh": "autoload -U compinit; compinit -D; "}
+
+
+@pytest.mark.parametrize("shell", TYPED)
+def test_the_tab_key(jet: Jet, shell: str) -> None:
+    """In a terminal the tab key completes a path that is on the bus, and the line can be run."""
+    (jet.folder / "jet.script").write_text(jet("completion", shell).out)
+    command = [_installed(shell), *TYPED[shell][1:]]
+    with Terminal(command, {**jet.environment, "PS1": "ready> "}, 120, jet.folder) as typing:
+        typing.until("ready> ")
+        typing.press(BEFORE[shell] + "source ./jet.script; echo lo''aded\n")
+        typing.until("loaded")
+        typing.press("jet get -o jsonl plant/tank/la\t")
+        typing.until("plant/tank/label")
+        typing.press("\n")
+        assert '"m³"' in typing.until('"range":[0,10]')
+        typing.press("exit\n")
+        typing.end()
+
+
+def test_fish(jet: Jet) -> None:
+    """fish offers the paths that are on the bus, and commands with what they are for."""
+    (jet.folder / "jet.fish").write_text(jet("completion", "fish").out)
+    asked = "source jet.fish; complete -C 'jet get plant/pump/r'; complete -C 'jet kic'"
+    done = jet._run([_installed("fish"), "--no-config", "-c", asked], b"", {})
+    offered = [line.split("\t") for line in done.out.splitlines()]
+    assert [words[0] for words in offered] == ["plant/pump/run", "plant/pump/running", "kick"]
+    assert offered[-1][1] == COMMANDS["kick"].help
+
+
+def _installed(shell: str) -> str:
+    """Where the shell is; without it the test is skipped."""
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    return found

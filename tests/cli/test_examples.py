@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import click
 import pytest
 
 import jetbus
@@ -24,17 +25,17 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"
 REFERENCE = runpy.run_path(str(DOCS / "cli_reference.py"))
 ALL = dict(REFERENCE["commands"]())
-HELP_LINES_MAX = 40
+SCREEN = (24, 80)
 OTHER_LISTENERS = ("JET_WS", "JET_UNIX", "JET_BINARY", "JET_BINARY_UNIX")
 """Where an example of the daemon would listen as well; their usual addresses may be taken on this machine."""
 
 
 def lines() -> list[str]:
-    """All lines of the page's blocks of shell, and all examples of the help, each once."""
+    """All lines of the page's blocks of shell, without comments, and all examples of the help, each once."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    of_page = [line for block in blocks for line in block.splitlines() if line and not line.startswith("#")]
+    of_page = [re.sub(r"\s+# .*$", "", line) for block in blocks for line in block.splitlines()]
     of_help = [example.line for command in ALL.values() for example in command.examples]
-    return list(dict.fromkeys([*of_help, *of_page]))
+    return list(dict.fromkeys([*of_help, *(line for line in of_page if line and not line.startswith("#"))]))
 
 
 LINES = [line for line in lines() if not line.startswith(("jet pipeline", "jet sql"))]
@@ -112,14 +113,35 @@ def test_every_command_has_two_examples(name: str) -> None:
     assert command.help
 
 
+@pytest.mark.parametrize("name", sorted(ALL.keys() - {"jet demo"}))
+def test_every_command_has_the_forms_of_output(name: str) -> None:
+    """Every command takes --output with the same five forms."""
+    (option,) = [parameter for parameter in ALL[name].params if "--output" in parameter.opts]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == ["table", "json", "jsonl", "csv", "value"]
+
+
 def test_help(jet: Jet) -> None:
-    """`jet --help` fits a screen and lists every command; so does `jet` alone."""
+    """`jet --help` fits a screen of 24 lines, prompt and all, and lists every command; so does `jet` alone."""
     code, out, err = jet("--help")
+    lines, columns = SCREEN
     assert (code, err) == (0, "")
-    assert len(out.splitlines()) <= HELP_LINES_MAX
-    assert max(map(len, out.splitlines())) <= 110
-    assert re.findall(r"^  [a-z ]{6}  ([a-z]+) ", out, re.MULTILINE) == list(COMMANDS)
+    assert len(out.splitlines()) < lines
+    assert max(map(len, out.splitlines())) <= columns
+    listed = [line for line in out.splitlines()[2:] if line][: (len(COMMANDS) + 1) // 2]
+    named = [cell[7:18].strip() for start in (0, 41) for line in listed if (cell := line[start : start + 41].rstrip())]
+    assert named == list(COMMANDS)
     assert jet().out == out
+
+
+@pytest.mark.parametrize("family", ["journal", "user", "context", "bench", "access"])
+def test_a_family_alone(jet: Jet, family: str) -> None:
+    """A noun without its verb is told which there are, a line each, with the exit code of a wrong command line."""
+    code, out, err = jet(family)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == f"Usage: jet {family} [OPTIONS] COMMAND [ARGS]..."
+    verbs = [name.split()[2] for name in ALL if name.startswith(f"jet {family} ")]
+    assert [line.split()[0] for line in err.partition("Commands:\n")[2].splitlines()] == sorted(verbs)
 
 
 def test_help_of_a_command(jet: Jet) -> None:

@@ -1,4 +1,4 @@
-"""The command on the daemons of node-jet: what they can works, what they cannot is said."""
+"""The command on the daemons of others: what they can works, what they cannot is said."""
 
 from __future__ import annotations
 
@@ -7,41 +7,55 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cli.plant import VALUES, plant
 from cli.running import Jet
+from peer.standin import standing_in
 from peer.test_foreign import _free_port
-
-pytestmark = pytest.mark.interop
 
 DAEMON = Path(__file__).parent.parent / "peer" / "daemon.cjs"
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids=["nj1", "nj2", "nj3"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A node-jet daemon of each version with the plant on its bus."""
+NAMES = {"nj1": "node-jet", "nj2": "node-jet", "nj3": "node-jet", "cjet": "cjet", "lua": "unknown"}
+"""What each calls itself; lua-jet says nothing."""
+
+
+@contextmanager
+def node_jet(version: str) -> Iterator[str]:
+    """A daemon of node-jet of a version."""
     node, port = shutil.which("node"), _free_port()
     assert node, "there is no node on the PATH: run make test, which installs node and the clients"
     process = subprocess.Popen(
-        [node, str(DAEMON), str(request.param), "tcp", str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [node, str(DAEMON), version, "tcp", str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    with plant(f"jet://127.0.0.1:{port}"):
-        yield f"jet://127.0.0.1:{port}"
+    yield f"jet://127.0.0.1:{port}"
     assert process.poll() is None, "the node-jet daemon has ended"
     process.stdin.close()
     process.wait(20)
     process.stdout.close()
 
 
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.interop] if name.startswith("nj") else []) for name in NAMES],
+)
+def daemon(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """A daemon of node-jet, or a stand-in for one that cannot be had, with the plant on its bus: its name and URL."""
+    name = request.param
+    with node_jet(name[2:]) if name.startswith("nj") else standing_in(name) as url, plant(url):
+        yield NAMES[name], url
+
+
 @pytest.fixture
-def jet(url: str, tmp_path: Path) -> Jet:
-    return Jet(url, tmp_path)
+def jet(daemon: tuple[str, str], tmp_path: Path) -> Jet:
+    return Jet(daemon[1], tmp_path)
 
 
 def test_use(jet: Jet) -> None:
@@ -54,7 +68,7 @@ def test_use(jet: Jet) -> None:
     assert jet("watch", "plant/tank/level", "--until", "value>7", "-o", "value").code == 0
 
 
-def test_errors(jet: Jet) -> None:
+def test_errors(jet: Jet, daemon: tuple[str, str]) -> None:
     """What is wrong is told in the same words and exit codes."""
     code, _, err = jet("set", "plant/pump/spead", "1")
     assert (code, err) == (5, "jet: there is no plant/pump/spead on the bus; did you mean plant/pump/speed?\n")
@@ -62,11 +76,30 @@ def test_errors(jet: Jet) -> None:
     assert jet("set", "plant/pump/running", "true").code == 1
     code, _, err = jet("peers")
     assert code == 1
-    assert err.endswith("(node-jet) does not tell who is connected; only jetd does\n")
+    assert err.endswith(f"({daemon[0]}) does not tell who is connected; only jetd does\n")
     for words, what in ((["at", "now"], "look back"), (["kick", "plant"], "close connections")):
         code, _, err = jet(*words)
         assert code == 1
-        assert err.endswith(f"(node-jet) does not {what}; only jetd does\n")
+        assert err.endswith(f"({daemon[0]}) does not {what}; only jetd does\n")
+
+
+LOGINS = {
+    "cjet": "the login is refused: wrong password; give another user with --user, or correct the context",
+    "lua": "the daemon at {url} knows no users; leave out --user",
+}
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_stand_ins(name: str, tmp_path: Path) -> None:
+    """What cjet refuses in one word for set and call is told apart, and what lua-jet lacks is said."""
+    with standing_in(name) as url, plant(url, moving=False):
+        jet = Jet(url, tmp_path)
+        if name == "cjet":
+            assert jet("call", "plant/pump/speed").err == "jet: plant/pump/speed is a state; set or fetch it\n"
+            assert jet("set", "plant/pump/add", "1").err == "jet: plant/pump/add is a method; call it\n"
+        (jet.folder / "pass.txt").write_text("secret")
+        done = jet("get", "plant/pump/mode", "--user", "ann", "--password-file", "pass.txt")
+        assert (done.code, done.err) == (4, f"jet: {LOGINS[name].format(url=url)}\n")
 
 
 def test_record_and_replay(jet: Jet) -> None:
@@ -79,7 +112,7 @@ def test_record_and_replay(jet: Jet) -> None:
     assert json.loads(done.out)["events"] >= 5
 
 
-def test_own(jet: Jet) -> None:
+def test_own(jet: Jet, daemon: tuple[str, str]) -> None:
     """A state and a method are owned on it, load is measured, and doctor says which daemon it is."""
     with jet.start("method", "lab/sum", "--exec", "echo $(($1 + $2))", "--count", "1") as serving:
         deadline = time.monotonic() + 30
@@ -89,4 +122,4 @@ def test_own(jet: Jet) -> None:
     assert json.loads(jet("bench", "set", "--count", "50").out)["count"] == 50
     code, out, _ = jet("doctor")
     assert code == 0
-    assert "node-jet" in out
+    assert f"{daemon[0]} " in out

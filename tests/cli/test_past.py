@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import random
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import jetbus
@@ -13,7 +19,9 @@ from cli.plant import record
 from cli.running import Done, Jet
 from jetbus.cli.buses import Bus
 from jetbus.cli.past import BusPast
-from jetbus.journal.instants import US_PER_S, wall_clock_us, write_instant
+from jetbus.journal import Writer
+from jetbus.journal.instants import US_PER_S, read_instant, wall_clock_us, write_instant
+from spark.reference import CUTS, Event, rollups
 from support.daemon import Daemon
 
 SECONDS = 20
@@ -89,10 +97,87 @@ def test_history(past: Jet, end_us: int) -> None:
 
 def test_history_in_windows(past: Jet) -> None:
     """With --every the numbers of each window become one by each aggregate."""
-    rows = told(past, "history", "plant/tank/level", "--every", "5s", "--agg", "count,min,max,sum,first,last,mean")
+    rows = told(past, "history", "plant/tank/level", "--every", "5s", "--agg", "count,min,max,sum,first,last,avg")
     assert sum(row["count"] for row in rows) == SECONDS + 1
     assert sum(row["sum"] for row in rows) == sum(range(SECONDS + 1))
-    assert all(row["min"] == row["first"] <= row["mean"] <= row["last"] == row["max"] for row in rows)
+    assert all(row["min"] == row["first"] <= row["avg"] <= row["last"] == row["max"] for row in rows)
+
+
+def written(folder: Path, log: list[Event]) -> None:
+    """A journal of such events."""
+    with Writer(folder, now_us=lambda: log[0].ts) as writer:
+        for event in log:
+            writer.now_us = event.ts
+            told = (None if text is None else text.encode() for text in (event.value, event.detail))
+            value, detail = told
+            writer.append(event.event, event.kind, event.path, value, event.peer, detail)
+        writer.commit()
+
+
+def eventful(chance: random.Random, size: int) -> list[Event]:
+    """A log of one bus, rich in restarts, gaps, equal times and values that are no numbers."""
+    log, ts = [], 1_772_323_190_000_000
+    for seq in range(1, size + 1):
+        before, ts = ts, ts + chance.choice((0, 0, 1, 250_000, 999_999, 1_000_000, 3_500_000, 61_000_000))
+        event = chance.choice(("change",) * 20 + ("add", "remove", "stop", "start", "gap"))
+        if event in CUTS:
+            since = write_instant((before + ts) // 2)
+            detail = json.dumps({"since": since}) if event == "gap" and chance.random() < 0.5 else None
+            log.append(Event("log", seq, ts, event, detail=detail))
+        else:
+            value = None if event == "remove" else json.dumps(chance.choice((0, 1, 2.5, -7, True, False, None, "text")))
+            log.append(Event("log", seq, ts, event, "state", chance.choice(("a", "b c")), value))
+    return log
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_are_those_of_the_rollups(seed: int, tmp_path: Path) -> None:
+    """With --every the aggregates are those of the pipeline's rollups, the mean being the one weighted by time."""
+    log = eventful(random.Random(seed), 300)
+    written(tmp_path / "log", log)
+    jet = Jet("unix://@nobody-is-there", tmp_path)
+    for every, table in (("1s", "rollups_1s"), ("1m", "rollups_1m"), ("1h", "rollups_1h")):
+        wanted = {(row["path"], row["window_start"]): row for row in rollups(log, table)}
+        names = "count,mean,avg,min,max,first,last"
+        found = told(jet, "history", "a", "b c", "--every", every, "--agg", names)
+        rows = {(row["path"], read_instant(row["at"])): row for row in found}
+        assert wanted.keys() <= rows.keys()
+        assert len(rows) - len(wanted) <= 2, "more than the last window of each path, which is not complete"
+        for key, expected in wanted.items():
+            mean, avg = rows[key].pop("mean"), rows[key].pop("avg")
+            assert mean == (None if expected["time_mean"] is None else pytest.approx(expected["time_mean"]))
+            assert avg == pytest.approx(expected["mean"])
+            assert {name: rows[key][name] for name in ("count", "min", "max", "first", "last")} == {
+                name: expected[name] for name in ("count", "min", "max", "first", "last")
+            }
+
+
+def test_a_mean_begins_with_what_was_in_force(tmp_path: Path) -> None:
+    """From --since on, the value that was there before weighs until the next one comes; avg knows nothing of it."""
+    begin = 1_772_323_200_000_000
+    log = [Event("log", 1, begin, "start"), Event("log", 2, begin, "add", "state", "a", "10")]
+    log += [Event("log", 3, begin + 4 * US_PER_S, "change", "state", "a", "20")]
+    written(tmp_path / "log", [*log, Event("log", 4, begin + 9 * US_PER_S, "peer")])
+    since, until = (write_instant(begin + seconds * US_PER_S) for seconds in (3, 7))
+    options = ("--since", since, "--until", until, "--every", "1h", "--agg", "mean,avg")
+    (row,) = told(Jet("unix://@nobody-is-there", tmp_path), "history", "a", *options)
+    assert (row["mean"], row["avg"]) == (pytest.approx((10 * 1 + 20 * 3) / 4), 20)
+
+
+def test_a_mean_over_the_bus(jet: Jet, owner: jetbus.Peer, plant_journal: Path) -> None:
+    """A mean is the same over the bus as from the folder of the daemon's journal."""
+    path = "test/mean"
+    state = owner.add_state(path, 1)
+    began = json.loads(jet("at", "now", path).out)["at"]
+    for number in range(5):
+        state.change(number)
+    owner.info()
+    then = write_instant(wall_clock_us())
+    options = ("history", path, "--since", began, "--until", then, "--every", "10s", "--agg", "mean,count")
+    asked = jet(*options)
+    assert asked.code == 0, asked
+    assert asked.out == jet(*options, "--journal", str(plant_journal)).out
+    state.remove()
 
 
 def test_plot(past: Jet) -> None:
@@ -116,6 +201,59 @@ def test_export(past: Jet) -> None:
     part = past("journal", "export", "log", "--rule", "plant/pump/*", "--since", "-1h", "-o", "csv").out.splitlines()
     assert part[0] == "seq,at,event,kind,path,value,peer,detail"
     assert len(part) == 2
+
+
+READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    ".parquet": lambda file: pq.read_table(file).to_pylist(),
+    ".arrow": lambda file: pa.ipc.open_file(file).read_all().to_pylist(),
+    ".arrows": lambda file: pa.ipc.open_stream(file).read_all().to_pylist(),
+    ".csv": lambda file: list(csv.DictReader(file.open())),
+    ".jsonl": lambda file: [json.loads(line) for line in file.read_text().splitlines()],
+    ".json": lambda file: json.loads(file.read_text()),
+}
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_export_to_a_file(past: Jet, tmp_path: Path, suffix: str) -> None:
+    """A file of each kind has the columns that were asked for, of what matches a rule and a time, and nothing else."""
+    target = tmp_path / f"out{suffix}"
+    asked = ("--columns", "seq,value", "--rule", "plant/tank/*", "--since", "-1h")
+    done = past("journal", "export", "log", "--to", str(target), *asked)
+    assert (done.code, done.err) == (0, "")
+    rows = READERS[suffix](target)
+    assert [json.loads(str(row["value"])) for row in rows] == list(range(SECONDS + 1))
+    assert set(rows[0]) == {"seq", "value"}
+    told = json.loads(done.out)
+    assert (told["file"], told["events"], told["bytes"]) == (str(target), SECONDS + 1, target.stat().st_size)
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_export_of_several(past: Jet, tmp_path: Path) -> None:
+    """Several journals come out one after the other, with a column that names the bus."""
+    for name in ("a", "b"):
+        record(tmp_path / "logs" / name, 3)
+    done = past("journal", "export", str(tmp_path / "logs" / "*"), "--to", str(tmp_path / "all.parquet"))
+    assert done.code == 0, done
+    table = pq.read_table(tmp_path / "all.parquet")
+    assert table.column_names[0] == "bus"
+    assert len(set(table["bus"].to_pylist())) == 2
+    assert table["seq"].to_pylist() == [*range(1, 7), *range(1, 7)]
+
+
+def test_export_that_cannot_be_written(past: Jet, tmp_path: Path) -> None:
+    """What is in the way is told, what was there stays, and there is no half file."""
+    done = past("journal", "export", "log", "--to", str(tmp_path / "none" / "out.csv"))
+    assert (done.code, done.out) == (2, "")
+    assert "cannot be written (No such file or directory)" in done.err
+    (tmp_path / "old.csv").write_text("old")
+    assert past("journal", "export", "log", "--to", str(tmp_path / "old.csv"), "--since", "yesterday").code == 2
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("old.csv", "old")]
+
+
+def test_columns_that_are_none(past: Jet) -> None:
+    """A column that does not exist is refused, with the one that was meant."""
+    done = past("journal", "export", "log", "--columns", "seq,pth")
+    assert (done.code, done.err) == (2, "jet: there is no column pth; did you mean path?\n")
 
 
 def test_looking_after(past: Jet) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import pytest
 
 import jetbus
 from cli.conftest import url_of
-from cli.running import DAEMON, Jet
+from cli.running import DAEMON, DEADLINE_S, Jet
 from support.daemon import Daemon
 
 
@@ -49,13 +50,15 @@ def test_watch_several_rules(jet: Jet, owner: jetbus.Peer) -> None:
 
 def test_watch_new_only(jet: Jet, owner: jetbus.Peer) -> None:
     """With --new what is there at the start is left out."""
+    state = owner.add_state("test/a", 0)
     with jet.start("watch", "test/**", "plant/pump/**", "--new", "--count", "1") as watching:
-        owner.get("$jet/fetches")
-        while owner.get("$jet/fetches")["$jet/fetches"] < 2:
-            pass
-        owner.add_state("test/a", 1)
+        deadline = time.monotonic() + DEADLINE_S
+        while watching.process.poll() is None:
+            assert time.monotonic() < deadline
+            state.change(1)
+            time.sleep(0.02)
         code, out, _ = watching.end()
-    assert (code, brief(out)) == (0, ("add", "test/a", 1))
+    assert (code, brief(out)) == (0, ("change", "test/a", 1))
 
 
 def test_bytes(jet: Jet, owner: jetbus.Peer) -> None:

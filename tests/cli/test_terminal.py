@@ -12,6 +12,7 @@ import jetbus
 from cli.conftest import url_of
 from cli.plant import record
 from cli.running import DAEMON, Jet
+from jetbus.journal import Writer
 from support.daemon import Daemon
 
 COLOUR = "\x1b["
@@ -49,6 +50,31 @@ def test_narrow_terminals(jet: Jet, columns: int) -> None:
         assert code == 0
         assert max(map(len, text.splitlines())) <= columns
     assert "…" in ended["ls plant"][1]
+
+
+def test_nothing_is_lost_of_sentences(jet: Jet) -> None:
+    """Sentences, and what is the only record, are wrapped and not cut; where there is nothing, that is said."""
+    url = jet.environment["JET_URL"]
+    ended = together(jet, [f"doctor --url {url}", f"version --url {url}", "context ls"], 50)
+    for code, text in ended.values():
+        assert code == 0
+        assert "…" not in text
+    doctor, version, contexts = (text for _, text in ended.values())
+    assert max(map(len, doctor.splitlines())) <= 50
+    assert f"url {url}" in version.splitlines()
+    assert contexts == "there are no contexts; `jet context add` makes one\n"
+
+
+def test_days_are_told(jet: Jet) -> None:
+    """An instant of another day is shown with its day, one of today as the time only."""
+    record(jet.folder / "log", 3)
+    (jet.folder / "old").mkdir()
+    with Writer(jet.folder / "old", now_us=lambda: 1_772_323_200_000_000) as writer:
+        writer.append("add", "state", "a", b"1")
+        writer.append("add", "state", "b", b"1")
+    young, old = (text for _, text in together(jet, ["at now --journal log", "at now --journal old"], 100).values())
+    assert re.search(r"  \d\d:\d\d:\d\d\.\d{3}$", young, re.MULTILINE) or "-" in young  # it may be just past midnight
+    assert re.search(r"  2026-0[23]-\d\d \d\d:\d\d:\d\d\.\d{3}$", old, re.MULTILINE)
 
 
 def together(jet: Jet, lines: list[str], columns: int = 80) -> dict[str, tuple[int, str]]:
@@ -113,6 +139,7 @@ def test_top_is_a_screen(jet: Jet) -> None:
     assert code == 0
     assert "\x1b[?1049h" in text
     assert "plant/tank/level" in text
+    assert text.count("measuring") == 1, "a look stays until the next one"
     assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?1049l" in text
 
 

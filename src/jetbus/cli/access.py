@@ -89,7 +89,9 @@ def check(bus: Bus, form: str | None, name: str, action: str, path: str, file: s
     and explains exactly. It changes nothing.
     """
     password = read_password(file) if file else (bus.password if bus.user == name else None)
-    as_user = replace(bus, user=name, password=password or ask_password(f"password of {name}: "))
+    if password is None:
+        password = ask_password(f"password of {name}: ")
+    as_user = replace(bus, user=name, password=password)
     theirs = _view(as_user, path)
     others = _view(bus if bus.user != name else replace(bus, user=None, password=None), path)
     if theirs.event is None and others.event is None:

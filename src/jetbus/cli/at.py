@@ -68,7 +68,7 @@ def diff(bus: Bus, form: str | None, a: str, b: str, rule: str | None, check: bo
     """
     before, after = (_side(side, rule, bus, folder) for side in (a, b))
     found = list(_differences(before, after))
-    with Output(("path", "what", "before", "after"), form, value="path") as out:
+    with Output(("path", "what", "before", "after"), form, value="path", empty="nothing is different") as out:
         out.put_all(found)
     return Code.NOT_MET if check and found else Code.OK
 

@@ -11,18 +11,20 @@ import json
 import os
 import sys
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetbus.cli.failures import Code, Failure, near, usage
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
     from jetbus.cli.quick import QuickPeer
     from jetbus.peer import PeerAsync
 
 NAME_CHARS_MAX = 64
+LOCAL = ("localhost", "127.0.0.1", "::1")
+"""Hosts that are this machine."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ def _named(url: str | None, context: str | None) -> Bus:
 @functools.cache  # stdin tells it once
 def read_password(file: str) -> str:
     """The first line of a file, or of stdin for ``-``."""
+    from pathlib import Path
+
     try:
         text = sys.stdin.readline() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as problem:
@@ -130,6 +134,8 @@ def ask_password(prompt: str) -> str:
 
 def contexts_file() -> Path:
     """Where the contexts live."""
+    from pathlib import Path
+
     folder = os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else Path.home() / ".config") / "jet" / "contexts.toml"
 
@@ -183,6 +189,7 @@ class Contexts:
     def save(self) -> None:
         """Write the file, whole or not at all, for nobody else's eyes."""
         import tempfile
+        from pathlib import Path
 
         lines = [] if self.current is None else [f"current = {_toml(self.current)}\n"]
         for name, bus in self.buses.items():

@@ -102,7 +102,7 @@ def rm(form: str | None, names: tuple[str, ...]) -> None:
 
 
 def _list(contexts: Contexts, form: str | None, only: str | None = None) -> None:
-    with Output(COLUMNS, form, value="name") as out:
+    with Output(COLUMNS, form, value="name", empty="there are no contexts; `jet context add` makes one") as out:
         for name, bus in contexts.buses.items():
             if only is None or name == only:
                 out.put(

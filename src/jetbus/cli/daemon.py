@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from contextlib import nullcontext, redirect_stdout
+
 import click
 
 from jetbus.cli.frame import Example, command
+from jetbus.cli.output import Output
+
+
+class Ready(io.TextIOBase):
+    """Stdout of a daemon: its one line, ``ready tcp=... ws=...``, becomes a record."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._line = ""
+        self._outside = sys.stdout
+
+    def write(self, text: str) -> int:
+        self._line += text
+        if self._line.endswith("\n"):
+            where = dict(word.split("=", 1) for word in self._line.split()[1:])
+            with redirect_stdout(self._outside):
+                Output(list(where), self._form, value=next(iter(where), "")).put_all([where])
+            self._line = ""
+        return len(text)
 
 
 @command(
@@ -13,15 +36,16 @@ from jetbus.cli.frame import Example, command
         Example("jet daemon --users users.json --tcp localhost:0", "with users and passwords"),
     ],
     bus=False,
-    output=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
-def daemon(settings: tuple[str, ...]) -> None:
+def daemon(form: str | None, settings: tuple[str, ...]) -> None:
     """Run a daemon until Ctrl-C. It takes all SETTINGS of jetd; `jetd --help` lists them.
 
-    When it listens it prints one line that says where.
+    When it listens it prints one line that says where, as text unless --output asks for another form.
     """
     from jetbus.daemon.main import main
 
-    main([word for word in settings if word != "--debug"])
+    words = [word for word in settings if word != "--debug"]
+    with nullcontext() if form is None else redirect_stdout(Ready(form)):
+        main(words)

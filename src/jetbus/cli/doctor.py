@@ -8,28 +8,24 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import suppress
+
+import click
 
 import jetbus
-from jetbus.cli.buses import Bus, contexts_file
+from jetbus.cli import machine
+from jetbus.cli.buses import LOCAL, Bus, contexts_file
 from jetbus.cli.failures import Code, code_of, sentence
 from jetbus.cli.frame import Example, command
+from jetbus.cli.machine import Finding
 from jetbus.cli.output import Output
 from jetbus.cli.quick import QuickPeer
-from jetbus.errors import JetError
+from jetbus.errors import JetError, NotConnected, UnknownService
+from jetbus.peer.address import read_url
 from jetbus.rules import parse_rule
 
 ROUNDS = 20
 SLOW_MS = 50.0
-
-
-class Finding(NamedTuple):
-    """What a check has found: ok, warning or wrong."""
-
-    check: str
-    state: str
-    text: str
-    code: Code = Code.OK
 
 
 def _program() -> Iterator[Finding]:
@@ -71,7 +67,8 @@ def _round_trip(peer: QuickPeer) -> Iterator[Finding]:
     times_ms = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        peer.ask("info", {})
+        with suppress(UnknownService):  # lua-jet says nothing of itself, but answers
+            peer.ask("info", {})
         times_ms.append(1e3 * (time.perf_counter() - began))
     middle = sorted(times_ms)[ROUNDS // 2]
     slow = middle > SLOW_MS
@@ -96,31 +93,52 @@ def _figures(peer: QuickPeer) -> Iterator[Finding]:
     yield Finding("limits", "warning" if hit else "ok", text)
 
 
-CHECKS: tuple[Callable[[QuickPeer], Iterator[Finding]], ...] = (_daemon, _round_trip, _figures)
+def _journal(peer: QuickPeer) -> Iterator[Finding]:
+    stats = peer.get(parse_rule("$jet/journal/stats")).get("$jet/journal/stats") if peer.is_ours else None
+    if stats is None:
+        return
+    if stats["problem"]:
+        text = f"the daemon cannot write its journal: {stats['problem']}; make room, or let it write there"
+        yield Finding("daemon's journal", "wrong", text, Code.REFUSED)
+    else:
+        missed = f", {stats['missed']} were dropped while the disk refused" if stats["missed"] else ""
+        yield Finding("daemon's journal", "warning" if missed else "ok", f"{stats['events']} events{missed}")
+
+
+CHECKS: tuple[Callable[[QuickPeer], Iterator[Finding]], ...] = (_daemon, _round_trip, _figures, _journal)
 """What is looked at once there is a connection."""
 
 
 @command(
     examples=[
         Example("jet doctor", "look at everything"),
-        Example("jet doctor --output jsonl", "the same for a script; the exit code tells the worst"),
+        Example("jet doctor --users users.json --journal log -o jsonl", "and at the files of a daemon, for a script"),
     ]
 )
-def doctor(bus: Bus, form: str | None) -> int:
-    """Look for what is wrong: this program, contexts, connection, login, daemon, limits.
+@click.option("--users", "users_file", metavar="FILE", help="a daemon's users file; else that of JET_USERS")
+@click.option("--journal", "-j", "folder", metavar="DIR", help="a daemon's journal; else that of JET_JOURNAL")
+def doctor(bus: Bus, form: str | None, users_file: str | None, folder: str | None) -> int:
+    """Look for what is wrong: this program, this machine, contexts, connection, login, daemon, limits, journal.
 
-    The exit code is 0 if nothing is wrong, otherwise that of what is.
+    The exit code is 0 if nothing is wrong, otherwise that of what is. Where there is no daemon it looks for one nearby.
     """
     worst = Code.OK
+    files = (users_file or os.environ.get("JET_USERS"), folder or os.environ.get("JET_JOURNAL"))
     with Output(("check", "state", "text"), form, value="text") as out:
-        for finding in _findings(bus):
+        for finding in _findings(bus, *files):
             worst = worst or finding.code
             out.put({"check": finding.check, "state": finding.state, "text": finding.text})
     return worst
 
 
-def _findings(bus: Bus) -> Iterator[Finding]:
+def _findings(bus: Bus, users: str | None, journal: str | None) -> Iterator[Finding]:
     yield from _program()
+    yield from machine.open_files()
+    yield from machine.packages()
+    if users:
+        yield from machine.users_file(users)
+    if journal:
+        yield from machine.journal_folder(journal)
     yield from _contexts()
     yield _source(bus)
     try:
@@ -132,3 +150,23 @@ def _findings(bus: Bus) -> Iterator[Finding]:
                 yield from check(peer)
     except JetError as problem:
         yield Finding("connection", "wrong", sentence(problem), code_of(problem))
+        if isinstance(problem, NotConnected):
+            yield from _nearby(bus)
+
+
+def _nearby(bus: Bus) -> Iterator[Finding]:
+    """Daemons at the usual places of that host, and at the same port in another protocol."""
+    address = read_url(bus.url)
+    host = f"[{address.host}]" if ":" in address.host else address.host or "localhost"
+    usual = [f"jet://{host}:11122", f"ws://{host}:11123", f"jetb://{host}:11124"]
+    if address.host in ("", *LOCAL):
+        usual.append("unix://@/var/run/jet.socket")
+    same = [f"{scheme}://{host}:{address.port}" for scheme in ("jet", "ws", "jetb") if address.port]
+    for url in dict.fromkeys([*same, *usual]):
+        if url != str(address).rstrip("/"):
+            try:
+                with Bus(url).quick() as peer:
+                    name = peer.daemon.get("name", "unknown")
+            except JetError:
+                continue
+            yield Finding("nearby", "ok", f"there is a daemon ({name}) at {url}; name it with --url or JET_URL")

@@ -80,7 +80,7 @@ _NEXT_STEPS: tuple[tuple[type[JetError], str], ...] = (
     (NotFound, "; `jet ls` shows what is there"),
     (TimedOut, "; ask again, or give the owner more time with --timeout"),
     (TooSlow, "; leave out --every to be told only the newest values"),
-    (UnknownService, "; a newer jetd may have it"),
+    (UnknownService, "; a newer one, or a jetd, may have it"),
 )
 """What to do next, where the error itself does not say it."""
 
@@ -98,9 +98,12 @@ def code_of(problem: JetError) -> Code:
 
 def sentence(problem: JetError) -> str:
     """An error of the bus in one sentence with a next step."""
-    text = " ".join(str(problem).split())
+    reason = reason_of(problem) if isinstance(problem, UnknownService) else None  # cjet wraps the name
+    text = " ".join(str(problem if reason is None else UnknownService(reason)).split())
     if isinstance(problem, LoginRefused):
         text = f"the login is refused: {text}"
+    if isinstance(problem, TimedOut) and problem.data is None:
+        return text  # it is the daemon, and more time for an owner would not help
     return text + next((step for kind, step in _NEXT_STEPS if isinstance(problem, kind)), "")
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from jetbus.cli.export import export
 from jetbus.cli.failures import Code, usage
 from jetbus.cli.frame import DURATION, Example, Family, command
 from jetbus.cli.output import Output
-from jetbus.cli.past import explained, folder_of, journal, since_option, told, until_option
-from jetbus.cli.rules import read_one
+from jetbus.cli.past import explained, folder_of, journal
+from jetbus.cli.progress import bar
 
 journals = Family("journal", help="Journals: what they hold, whether they are whole, and how they stay small.")
 
@@ -71,8 +72,9 @@ def verify(form: str | None, folder: str | None) -> int:
     with explained():
         from jetbus.journal import verify as problems_of
 
-        found = problems_of(folder_of(folder))
-    with Output(("file", "seq", "text"), form, value="text") as out:
+        with bar("verify"):
+            found = problems_of(folder_of(folder))
+    with Output(("file", "seq", "text"), form, value="text", empty="the journal is whole") as out:
         out.put_all(map(dataclasses.asdict, found))
     return Code.NOT_MET if found else Code.OK
 
@@ -90,7 +92,8 @@ def compact(form: str | None, folder: str | None) -> None:
     with explained():
         from jetbus.journal import compact as compact_all
 
-        done = compact_all(folder_of(folder))
+        with bar("compact"):
+            done = compact_all(folder_of(folder))
     columns = ("segments", "files", "events", "bytes_before", "bytes_after")
     Output(columns, form, value="events").put_all([dataclasses.asdict(done)])
 
@@ -114,28 +117,6 @@ def prune(form: str | None, folder: str | None, keep_s: float | None, keep_bytes
 
         done = prune_all(folder_of(folder), keep_s, keep_bytes)
     Output(("files", "events", "bytes"), form, value="events").put_all([dataclasses.asdict(done)])
-
-
-@command(
-    examples=[
-        Example("jet journal export log > events.jsonl", "every event, one JSON object a line"),
-        Example("jet journal export log --rule 'plant/**' --since -1h --output csv > events.csv", "a part, as CSV"),
-    ],
-    bus=False,
-    instants=True,
-)
-@_folder
-@click.option("--rule", metavar="RULE", help="only of what matches")
-@since_option
-@until_option
-def export(form: str | None, folder: str | None, rule: str | None, since: str | None, until: str | None) -> None:
-    """Print the events of the journal in DIR, the oldest first, as they are read."""
-    wanted = read_one(rule) if rule else None
-    columns = ("seq", "at", "event", "kind", "path", "value", "peer", "detail")
-    with journal(folder) as log, Output(columns, form, stream=True) as out:
-        for batch in log.read(wanted, since, until):
-            for row in batch.to_pylist():
-                out.put(told(row))
 
 
 for _one in (du, verify, compact, prune, export):

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -32,39 +34,41 @@ class Row(NamedTuple):
     where: str
     """A module of this package and, after a colon, the command in it."""
     help: str
+    """At most 21 characters, so that two columns fit a terminal of 80."""
 
 
 COMMANDS: dict[str, Row] = {
     "get": Row("use", "get:get", "values once"),
-    "set": Row("use", "set:set_state", "set a state and wait for its owner's answer"),
-    "watch": Row("use", "watch:watch", "what is added, changed and removed, live"),
+    "set": Row("use", "set:set_state", "set a state"),
+    "watch": Row("use", "watch:watch", "what happens, live"),
     "call": Row("use", "call:call", "call a method"),
-    "ls": Row("look", "ls:ls", "states and methods, what can be done with them, who owns them"),
+    "ls": Row("look", "ls:ls", "what is there"),
     "tree": Row("look", "ls:tree", "the same as a tree"),
-    "top": Row("look", "top:top", "the biggest talkers, a live screen"),
-    "hz": Row("look", "rates:hz", "how often something changes"),
-    "bw": Row("look", "rates:bw", "how many bytes that is"),
-    "peers": Row("look", "peers:peers", "who is connected, and how slow"),
-    "kick": Row("look", "kick:kick", "close the connection of a peer"),
+    "top": Row("look", "top:top", "the biggest talkers"),
+    "hz": Row("look", "rates:hz", "how often it changes"),
+    "bw": Row("look", "rates:bw", "how many bytes"),
+    "peers": Row("look", "peers:peers", "connections, how slow"),
+    "kick": Row("look", "kick:kick", "close a connection"),
     "add": Row("own", "add:add", "own a state"),
-    "method": Row("own", "method:method", "serve a method with a program"),
-    "at": Row("past", "at:at", "the tree at an instant"),
-    "diff": Row("past", "at:diff", "two instants, two buses or two files"),
-    "history": Row("past", "history:history", "values over time, as numbers or drawn"),
-    "record": Row("past", "record:record", "any bus to a journal"),
+    "method": Row("own", "method:method", "serve a method"),
+    "at": Row("past", "at:at", "the tree back then"),
+    "diff": Row("past", "at:diff", "what is different"),
+    "history": Row("past", "history:history", "values over time"),
+    "record": Row("past", "record:record", "a bus to a journal"),
     "replay": Row("past", "replay:replay", "a journal to a bus"),
-    "journal": Row("past", "journal:journals", "du, verify, compact, prune, export"),
-    "pipeline": Row("tables", "pipeline:pipeline", "journals into tables, by Spark: run, backfill, status, backtest"),
-    "sql": Row("tables", "sql:sql", "questions to tables and journals"),
+    "journal": Row("past", "journal:journals", "look after journals"),
+    "pipeline": Row("tables", "pipeline:pipeline", "journals into tables"),
+    "sql": Row("tables", "sql:sql", "questions to tables"),
+    "demo": Row("run", "demo:demo", "a bus to try all with"),
     "daemon": Row("run", "daemon:daemon", "run a daemon (jetd)"),
-    "bridge": Row("run", "bridge:bridge", "another bus mounted into this one"),
-    "bench": Row("run", "bench:bench", "load and figures: fanout, set, call, states"),
-    "user": Row("admit", "user:user", "users and passwords: add, passwd, rm"),
-    "access": Row("admit", "access:access", "check: may a user do that, and why"),
-    "context": Row("help", "context:context", "named buses: add, use, ls, rm"),
-    "doctor": Row("help", "doctor:doctor", "look for what is wrong"),
-    "completion": Row("help", "completion:completion", "for bash, zsh and fish; completes live paths"),
-    "version": Row("help", "version:version", "of this program and of the daemon"),
+    "bridge": Row("run", "bridge:bridge", "mount another bus"),
+    "bench": Row("run", "bench:bench", "load and figures"),
+    "user": Row("admit", "user:user", "users and passwords"),
+    "access": Row("admit", "access:access", "who may do what, why"),
+    "context": Row("help", "context:context", "named buses"),
+    "doctor": Row("help", "doctor:doctor", "look for trouble"),
+    "completion": Row("help", "completion:completion", "for bash, zsh, fish"),
+    "version": Row("help", "version:version", "of jet and daemon"),
 }
 
 
@@ -95,14 +99,23 @@ class Jet(click.Group):
 
     def format_help(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("Usage: jet [--url URL | --context NAME] COMMAND ...\n\n")
-        before = ""
-        for name, row in COMMANDS.items():
-            formatter.write(f"  {row.section if row.section != before else '':<8}{name:<12}{row.help}\n")
-            before = row.section
+        for line in _columns():
+            formatter.write(line + "\n")
         formatter.write(
-            "\n`jet COMMAND --help` has options and examples. Which bus: --url, --context, JET_URL, JET_CONTEXT,\n"
-            "the context in use, else jet://localhost:11122. Tables on a terminal, JSON lines in a pipe (--output).\n"
+            "\n`jet COMMAND --help` has options and examples. Which bus: --url, --context,\n"
+            "JET_URL, JET_CONTEXT, the context in use, else jet://localhost:11122. Tables on\n"
+            "a terminal, JSON lines in a pipe; --output takes table, json, jsonl, csv, value.\n"
         )
+
+
+def _columns() -> list[str]:
+    """All commands in two columns; a section is named where it begins and at the top of a column."""
+    cells, before, half = [], "", (len(COMMANDS) + 1) // 2
+    for number, (name, row) in enumerate(COMMANDS.items()):
+        section = row.section if row.section != before or number == half else ""
+        cells.append(f"{section:<7}{name:<11}{row.help}")
+        before = row.section
+    return [f"{left:<41}{right}".rstrip() for left, right in zip_longest(cells[:half], cells[half:], fillvalue="")]
 
 
 def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -196,9 +209,13 @@ def _explain(problem: Exception) -> int:
 
 
 def _explain_usage(problem: click.ClickException) -> int:
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        print(problem.format_message(), file=sys.stderr)
+        return Code.USAGE
     context = getattr(problem, "ctx", None)
     command = context.command_path if context else "jet"
-    text = problem.format_message().rstrip(".").replace(". Did you mean", "; did you mean")
+    text = " ".join(problem.format_message().split()).rstrip(".").replace(". Did you mean", "; did you mean")
+    text = re.sub(r"\. \(Did you mean (.*)\?\)$", r"; did you mean \1?", text).replace("one of: ", "one of ")
     text = text[:1].lower() + text[1:]
     complain(text if text.endswith("?") else f"{text}; see `{command} --help`")
     return Code.USAGE

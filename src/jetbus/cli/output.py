@@ -28,6 +28,9 @@ _WORD_STYLES = {
     **dict.fromkeys(("change", "changed", "warning"), _YELLOW),
     **dict.fromkeys(("remove", "removed", "wrong", "refused"), _RED),
 }
+_SENTENCES = ("text", "why", "then", "problem")
+"""Columns of sentences: as the last one it is wrapped, since its end tells what to do."""
+SENTENCE = 30
 _JSON_COLUMNS = ("value", "result", "args", "before", "after", "detail")
 """Columns whose text is JSON, so that text and numbers can be told apart."""
 
@@ -55,11 +58,14 @@ class Output:
         stream: bool = False,
         heads: bool = False,
         value: str = "value",
+        empty: str = "",
     ) -> None:
+        """``value`` is the column of the form ``value``; ``empty`` is told on a terminal if there is no record."""
         self.columns = tuple(columns)
         self.form = form or default_format(sys.stdout)
         self._stream = stream
         self._value = value
+        self._empty = empty
         self._waiting: list[Mapping[str, Any]] = []
         self._count = 0
         self._closed = False
@@ -98,6 +104,8 @@ class Output:
             self._csv(self.columns)
         elif self.form == "table" and self._waiting:
             self._table(self._waiting)
+        elif self.form == "table" and not self._count and self._empty and sys.stdout.isatty():
+            say(self._empty)
 
     def _put_json(self, record: Mapping[str, Any]) -> None:
         sys.stdout.write((",\n  " if self._count else "[\n  ") + shown(record))
@@ -139,28 +147,42 @@ class Output:
     def _table(self, records: Sequence[Mapping[str, Any]]) -> None:
         rows = [self._cells(record) for record in records]
         natural = [max(map(text_width, column)) for column in zip(self.columns, *rows, strict=True)]
-        widths = fitted(natural, terminal_width())
-        if _too_narrow(widths, natural):
+        widths = self._fitted(natural)
+        cut_short = widths[:-1] != natural[:-1] or (widths != natural and self.columns[-1] not in _SENTENCES)
+        if _too_narrow(widths, natural) or (len(rows) == 1 and cut_short):
             self._blocks(rows)
             return
         _write(self._line(list(self.columns), widths, head=True))
         for cells in rows:
             _write(self._line(cells, widths))
 
+    def _fitted(self, natural: list[int]) -> list[int]:
+        """The widths of columns; a last column of sentences takes what the others leave, and is wrapped."""
+        width = terminal_width()
+        if width is None or self.columns[-1] not in _SENTENCES:
+            return fitted(natural, width)
+        room = width - sum(natural[:-1]) - 2 * len(natural[:-1])
+        return fitted(natural, width) if room < SENTENCE else [*natural[:-1], min(room, natural[-1])]
+
     def _blocks(self, rows: Sequence[list[str]]) -> None:
-        """Records one below the other, a line a member: for terminals that are too narrow for a table."""
+        """Records one below the other, a line a member: for terminals that are too narrow for a table.
+
+        A single record is shown so as soon as a table would have to cut it, and is not cut at all.
+        """
         width = terminal_width() or WIDTH
         for number, cells in enumerate(rows):
             if number:
                 _write("")
             for name, cell in zip(self.columns, cells, strict=True):
                 if cell:
-                    _write(cut(f"{name} {cell}", width))
+                    _write(f"{name} {cell}" if len(rows) == 1 else cut(f"{name} {cell}", width))
 
     def _cells(self, record: Mapping[str, Any]) -> list[str]:
         return [_cell(name, record) for name in self.columns]
 
     def _line(self, cells: list[str], widths: list[int], *, head: bool = False) -> str:
+        if self.columns[-1] in _SENTENCES and text_width(cells[-1]) > widths[-1]:
+            return self._wrapped(cells, widths)
         pieces = []
         for name, cell, width in zip(self.columns, cells, widths, strict=True):
             text = cut(cell, width)
@@ -168,6 +190,14 @@ class Output:
             style = _DIM if head else _WORD_STYLES.get(cell) or _COLUMN_STYLES.get(name, "")
             pieces.append((f"{style}{text}{_PLAIN}" if self._colour and style and text else text) + space)
         return "  ".join(pieces).rstrip()
+
+    def _wrapped(self, cells: list[str], widths: list[int]) -> str:
+        """A line whose sentence goes on below."""
+        import textwrap
+
+        parts = textwrap.wrap(cells[-1], max(widths[-1], 1))
+        indent = " " * (sum(widths[:-1]) + 2 * len(widths[:-1]))
+        return "\n".join([self._line([*cells[:-1], parts[0]], widths), *(indent + part for part in parts[1:])])
 
 
 def _cell(name: str, record: Mapping[str, Any]) -> str:
@@ -178,14 +208,18 @@ def _cell(name: str, record: Mapping[str, Any]) -> str:
         return on_one_line(value) if name in record else ""
     if isinstance(value, bool):
         return "yes" if value else ""
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
     return "" if value is None else printable(bare(value))
 
 
 def _clock(instant: str) -> str:
-    """An instant as the clock on the wall shows it."""
+    """An instant as the clock on the wall shows it; with the day, unless that is today."""
     from datetime import datetime
 
-    return datetime.fromisoformat(instant).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    at = datetime.fromisoformat(instant).astimezone()
+    today = at.date() == datetime.now(at.tzinfo).date()
+    return at.strftime("%H:%M:%S.%f" if today else "%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def _write(line: str) -> None:

@@ -19,8 +19,10 @@ from jetbus.cli.buses import Bus
 from jetbus.cli.failures import Code, Failure, reason_of, usage
 from jetbus.cli.frame import MINUS, bus_is_named
 from jetbus.errors import JetError, NotFound
-from jetbus.journal.instants import read_instant
+from jetbus.journal.errors import JournalGone
+from jetbus.journal.instants import read_instant, wall_clock_us
 from jetbus.peer.values import read_value
+from jetbus.rules import Rule
 
 if TYPE_CHECKING:
     from jetbus.cli.quick import QuickPeer
@@ -46,12 +48,25 @@ since_option = click.option("--since", type=INSTANT, metavar="INSTANT", help="fr
 until_option = click.option("--until", type=INSTANT, metavar="INSTANT", help="until then, such as 2026-03-01T12:00:00Z")
 
 
+CUTS = ("stop", "start", "gap")
+"""The events after which nothing is known of any path until it is told again."""
+
+
 class Past(Protocol):
-    """Where one can look back. Rules are text; rows have the columns of the journal."""
+    """Where one can look back. Rules are text; rows have the columns of the journal, with ``bus`` if it has several."""
 
     def as_of(self, instant: str, rule: str | None = None) -> Rows: ...
 
     def history(self, path: str, since: str | None, until: str | None) -> Rows: ...
+
+    def before(self, row: Mapping[str, Any], path: str) -> Rows:
+        """The state that was at a path just before a row of its history; nothing if there was none."""
+
+    def cuts(self, since: str | None) -> Rows:
+        """When the buses were cut from then on: ``seq``, ``event``, ``ts``, ``detail``."""
+
+    def last_us(self, bus: str | None, seq: int | None = None) -> int | None:
+        """When the event of a seq was, or without one up to when all is known; None if that is gone."""
 
 
 class FolderPast:
@@ -70,6 +85,26 @@ class FolderPast:
         rows: Rows = self._journal.history(path, since, until).to_pylist()
         return rows
 
+    def before(self, row: Mapping[str, Any], path: str) -> Rows:
+        bus, seq = row.get("bus"), row["seq"] - 1
+        table = self._journal.as_of(rule=_exactly(path), seq=seq if bus is None else {bus: seq})
+        return [row for row in table.to_pylist() if row.get("bus") == bus]
+
+    def cuts(self, since: str | None) -> Rows:
+        rows: Rows = self._journal.table(since=since, events=CUTS).to_pylist()
+        return rows
+
+    def last_us(self, bus: str | None, seq: int | None = None) -> int | None:
+        bus = bus or self._journal.buses[0]
+        if seq is None:
+            return self._journal.offsets()[bus]["last_ts"]
+        until = {name: seq + 1 if name == bus else 0 for name in self._journal.buses}
+        try:
+            rows = self._journal.table(seq={bus: seq}, seq_until=until, columns=["ts"]).to_pylist()
+        except JournalGone:
+            return None
+        return read_instant(rows[0]["ts"]) if rows else None
+
 
 class BusPast:
     """The journal of a daemon, page by page."""
@@ -86,6 +121,27 @@ class BusPast:
 
     def history(self, path: str, since: str | None, until: str | None) -> Rows:
         return self._rows("history", {"path": path, "since": since, "until": until}, "seq")
+
+    def before(self, row: Mapping[str, Any], path: str) -> Rows:
+        return self._rows("as_of", {"rule": {"path": {"equals": path}}, "seq": row["seq"] - 1}, "offset")
+
+    def cuts(self, since: str | None) -> Rows:
+        end = self._called("offsets", {})["last"] + 1
+        asked = {"since": since, "events": list(CUTS), "seqUntil": end}
+        rows, following = self._page("range", asked)
+        while following < end:
+            more, following = self._page("range", {**asked, "seq": following})
+            rows += more
+        return rows
+
+    def last_us(self, _bus: str | None, seq: int | None = None) -> int | None:
+        if seq is None:
+            return wall_clock_us()  # it is the present of a daemon that runs
+        try:
+            rows, _ = self._page("range", {"seq": seq, "seqUntil": seq + 1, "columns": ["ts"]})
+        except Failure:
+            return None
+        return read_instant(rows[0]["ts"]) if rows else None
 
     def _then(self, instant: str) -> dict[str, Any]:
         """An instant for all pages of a tree: one that depends on the clock is made a seq, by the daemon's clock."""
@@ -104,9 +160,13 @@ class BusPast:
     def _page(self, method: str, asked: dict[str, Any]) -> tuple[Rows, Any]:
         from jetbus.journal.pages import read_page
 
-        given = {name: value for name, value in {"limit": self._page_rows, **asked}.items() if value is not None}
+        table, following = read_page(read_value(self._called(method, {"limit": self._page_rows, **asked})))
+        return table.to_pylist(), following
+
+    def _called(self, method: str, asked: dict[str, Any]) -> Any:
+        given = {name: value for name, value in asked.items() if value is not None}
         try:
-            page = self._peer.call(f"$jet/journal/{method}", given)
+            return self._peer.call(f"$jet/journal/{method}", given)
         except NotFound:
             raise Failure(
                 f"the daemon at {self._peer.url} keeps no journal; start it with --journal DIR,"
@@ -117,8 +177,10 @@ class BusPast:
             if reason_of(problem) != "journalGone":
                 raise
             raise Failure(str(problem), Code.NOT_FOUND) from None
-        table, following = read_page(read_value(page))
-        return table.to_pylist(), following
+
+
+def _exactly(path: str) -> Rule:
+    return Rule(path=(("equals", path),))
 
 
 @contextmanager
@@ -156,7 +218,7 @@ def folder_of(folder: str | None) -> str:
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn the journal's errors into failures with exit codes."""
-    from jetbus.journal.errors import BadInstant, JournalError, JournalGone, NotAJournal
+    from jetbus.journal.errors import BadInstant, JournalError, NotAJournal
 
     try:
         yield

@@ -9,14 +9,15 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from jetbus.cli.failures import Failure
-from jetbus.errors import JetError, NotConnected, NotFound, TimedOut
+from jetbus.cli.failures import Code, Failure
+from jetbus.errors import JetError, NotConnected, NotFound, TimedOut, UnknownService
 from jetbus.peer.address import Address, read_url
 from jetbus.peer.daemons import words_of
 from jetbus.peer.fetching import Event, Fetching, arranged, matches
-from jetbus.peer.session import GRACE_S, Session, SetResult, call_params, read_set_result, set_params
+from jetbus.peer.session import GRACE_S, Session, SetResult, call_params, read_set_result, set_params, silent
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc
 from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder
@@ -29,16 +30,6 @@ ANSWER_S = 30.0
 """How long the daemon itself may take, for instance for a long list or after a wrong password."""
 MESSAGE_BYTES_MAX = 256 << 20
 RECEIVE_BYTES = 1 << 18
-
-
-class Line(Protocol):
-    """A connection: messages out, messages in."""
-
-    def send(self, messages: list[bytes]) -> None: ...
-
-    def receive(self, within_s: float) -> list[bytes]: ...
-
-    def close(self) -> None: ...
 
 
 class StreamLine:
@@ -131,6 +122,10 @@ class InterpretedLine:
 
     def close(self) -> None:
         self._line.close()
+
+
+Line: TypeAlias = StreamLine | WebSocketLine | InterpretedLine
+"""A connection: messages out, messages in."""
 
 
 def _open(address: Address, tls: ssl.SSLContext | None) -> Line:
@@ -253,17 +248,23 @@ class QuickPeer:
         for answer in answers.values():
             self._wait(answer, ANSWER_S)
         if b"authenticate" in answers:
-            self.groups = answers[b"authenticate"].taken()
+            self.groups = self._logged_in(answers[b"authenticate"])
         info = answers[b"info"]
         self._session.daemon = info.result if isinstance(info.result, dict) else {}
         self._session.on_connected()
+
+    def _logged_in(self, answer: _Answer) -> Any:
+        try:
+            return answer.taken()
+        except UnknownService:
+            raise Failure(f"the daemon at {self.url} knows no users; leave out --user", Code.NOT_ALLOWED) from None
 
     def _flush(self) -> None:
         out, self._session.out = self._session.out, []
         if out:
             self._line.send(out)
 
-    def _wait(self, answer: _Answer, within_s: float) -> None:
+    def _wait(self, answer: _Answer, within_s: float, *, routed: bool = False) -> None:
         deadline = time.monotonic() + within_s
         try:
             self._flush()
@@ -275,7 +276,7 @@ class QuickPeer:
                 raise NotConnected(
                     f"no answer from a daemon at {self.url} within {within_s:g} s; is that a Jet daemon?"
                 ) from None
-            raise TimedOut({}) from None
+            raise (TimedOut({}) if routed else silent(within_s)) from None
         except OSError:
             raise NotConnected(f"{self.url} closed the connection before it answered; is that a Jet daemon?") from None
 
@@ -286,13 +287,17 @@ class QuickPeer:
     def _ask(self, service: bytes, params: bytes, within_s: float) -> Any:
         answer = _Answer()
         self._session.request(service, params, answer)
-        self._wait(answer, within_s)
+        self._wait(answer, within_s, routed=service in (b"set", b"call"))
         return answer.taken()
 
     def get(self, rule: Rule) -> dict[str, Any]:
         """The states that match now."""
         params, trusting = words_of(self.daemon).ask(rule)
-        entries = self._ask(b"get", jsonrpc.encode(params), ANSWER_S)
+        try:
+            entries = self._ask(b"get", jsonrpc.encode(params), ANSWER_S)
+        except UnknownService:  # lua-jet
+            events = self.look(replace(rule, sort=None))
+            entries = [{"path": event.path, "value": event.value} for event in events if not event.is_method]
         found = {entry["path"]: entry["value"] for entry in entries if "value" in entry}
         if not trusting:
             found = {path: value for path, value in found.items() if matches(rule, path, value)}

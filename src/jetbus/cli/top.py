@@ -142,9 +142,9 @@ async def _top(
             talkers.take(event, happened=False)
 
         async def look() -> None:
+            if screen is not None:
+                screen.show(f"{peer.url}  measuring ...", [])
             while True:
-                if screen is not None:
-                    screen.show(f"{peer.url}  measuring ...", [])
                 await asyncio.sleep(every_s)
                 for event in following.take():
                     talkers.take(event)

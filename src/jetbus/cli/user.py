@@ -1,12 +1,14 @@
 """``jet user``: users of a daemon, over the bus (as an admin) or in its users file.
 
-The file is written as jetd writes it: whole or not at all, passwords hashed, with the mode it had.
+The file is written as jetd writes it: whole or not at all, passwords hashed, with the mode it had, and never so that
+jetd could not read it. A daemon reads it when it starts and when it is told to: ``--reload`` tells it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,15 +16,19 @@ from typing import Any
 
 import click
 
-from jetbus.cli.buses import Bus, ask_password, read_password
+from jetbus.cli.buses import LOCAL, Bus, ask_password, read_password
 from jetbus.cli.failures import Code, Failure, near, reason_of, usage
 from jetbus.cli.frame import Example, Family, command
+from jetbus.cli.machine import flaw_of_users
 from jetbus.cli.output import Output
 from jetbus.errors import JetError, UnknownService
+from jetbus.peer.address import read_url
+from jetbus.rules import Rule
 
 user = Family("user", help="Users of a daemon: over the bus as an admin, or in its users file with --users.")
 
 _users = click.option("--users", "file", metavar="FILE", help="the users file of the daemon instead of the bus")
+_reloading = click.option("--reload", is_flag=True, help="with --users: let the daemon read the file again at once")
 _new = click.option(
     "--new-password-file", "new_file", metavar="FILE", help="the new password's file, - for stdin; else it is asked for"
 )
@@ -50,18 +56,45 @@ class UsersFile:
             meant = near(name, self.users)
             hint = f"did you mean {meant}?" if meant else f"`jet user add {name}` makes one"
             raise Failure(f"there is no user {name} in {self._path}; {hint}", Code.NOT_FOUND)
-        found: dict[str, Any] = self.users[name]
+        found = self.users[name]
+        if not isinstance(found, dict):
+            raise usage(f"{self._path}: the entry of {name} is no object; correct it there")
         return found
 
     def save(self) -> None:
-        """Replace the file."""
+        """Replace the file, if a daemon can read the new one."""
         mode = self._path.stat().st_mode & 0o777 if self._path.exists() else 0o600
-        descriptor, temporary = tempfile.mkstemp(dir=self._path.resolve().parent, prefix=".users.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(self._document, file, indent=2, ensure_ascii=False)
-            file.write("\n")
-            os.fchmod(descriptor, mode)
-        Path(temporary).replace(self._path.resolve())
+        descriptor, name = tempfile.mkstemp(dir=self._path.resolve().parent, prefix=".users.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(self._document, file, indent=2, ensure_ascii=False)
+                file.write("\n")
+                os.fchmod(descriptor, mode)
+            if flaw := flaw_of_users(name, str(self._path)):
+                raise usage(flaw)
+            Path(name).replace(self._path.resolve())
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _reload(bus: Bus) -> str:
+    """Let the daemon of the bus read its users file again; gives what was done."""
+    address = read_url(bus.url)
+    if address.transport != "unix" and address.host not in LOCAL:
+        raise Failure(f"{bus.shown_url} is not on this machine; send that daemon SIGHUP there")
+    with bus.quick() as peer:
+        peer.check_ours("read its users again on request")
+        pid = peer.get(Rule(path=(("equals", "$jet/pid"),)))["$jet/pid"]
+    command = Path(f"/proc/{pid}/cmdline")
+    try:
+        if command.parent.parent.exists() and b"jet" not in command.read_bytes():
+            raise ProcessLookupError
+        os.kill(pid, signal.SIGHUP)
+    except (ProcessLookupError, FileNotFoundError):
+        raise Failure(f"the daemon says it is process {pid}, but not of this machine; send it SIGHUP there") from None
+    except PermissionError:
+        raise Failure(f"process {pid} is not yours; let its user do that: kill -HUP {pid}", Code.NOT_ALLOWED) from None
+    return f"the daemon, process {pid}, reads it again"
 
 
 def _hashed(password: str) -> str:
@@ -86,6 +119,17 @@ def _tell(form: str | None, name: str, done: str) -> None:
     Output(("user", "done"), form, value="user").put_all([{"user": name, "done": done}])
 
 
+def _tell_of_file(bus: Bus, form: str | None, name: str, done: str, reload: bool) -> None:
+    """What was done in a file, and what becomes of that."""
+    then = _reload(bus) if reload else "in force when the daemon gets SIGHUP: --reload, or kill -HUP its process"
+    Output(("user", "done", "then"), form, value="user").put_all([{"user": name, "done": done, "then": then}])
+
+
+def _check_reload(reload: bool, file: str | None) -> None:
+    if reload and file is None:
+        raise usage("--reload is about a users file, give it with --users; over the bus all is in force at once")
+
+
 def _ask(bus: Bus, service: str, params: dict[str, Any]) -> None:
     try:
         with bus.quick() as peer:
@@ -93,12 +137,14 @@ def _ask(bus: Bus, service: str, params: dict[str, Any]) -> None:
             peer.ask(service, params)
     except UnknownService:
         raise Failure(
-            f"the daemon at {bus.shown_url} cannot do that over the bus; change its users file with --users"
+            f"the daemon at {bus.shown_url} has no service for that; change its users file: --users FILE --reload"
         ) from None
     except JetError as problem:
         reason = reason_of(problem)
         if reason is None:
             raise
+        if not any(word in reason for word in ("admin", "allowed", "authenticated")):
+            raise Failure(reason) from None
         raise Failure(f"{reason}; admins may do more, log in as one with --user", Code.NOT_ALLOWED) from None
 
 
@@ -116,19 +162,30 @@ def _ask(bus: Bus, service: str, params: dict[str, Any]) -> None:
 @click.option("--admin", is_flag=True, help="with --users: may add users and change passwords")
 @_new
 @_users
+@_reloading
 def add(
-    bus: Bus, form: str | None, name: str, groups: str, admin: bool, new_file: str | None, file: str | None
+    bus: Bus,
+    form: str | None,
+    name: str,
+    groups: str,
+    admin: bool,
+    new_file: str | None,
+    file: str | None,
+    reload: bool,
 ) -> None:
     """Add the user NAME.
 
-    Over the bus only admins may. With --users the file is changed; send the daemon SIGHUP afterwards.
+    Over the bus only admins may, and it is in force at once. With --users the file is changed, which is in force when
+    the daemon reads it again: --reload sends it SIGHUP.
     """
+    _check_reload(reload, file)
     wanted = [group.strip() for group in groups.split(",") if group.strip()]
     password = _password(new_file, name)
     if file is None:
         if admin:
             raise usage("admins are made in the users file only; give --users FILE")
         _ask(bus, "addUser", {"user": name, "password": password, "groups": wanted})
+        _tell(form, name, "added")
     else:
         users = UsersFile(file)
         if name in users.users:
@@ -136,7 +193,7 @@ def add(
         lists = dict.fromkeys(("fetchGroups", "setGroups", "callGroups"), wanted)
         users.users[name] = {"password": _hashed(password), **({"admin": True} if admin else {}), "auth": lists}
         users.save()
-    _tell(form, name, "added")
+        _tell_of_file(bus, form, name, "added", reload)
 
 
 @command(
@@ -149,39 +206,53 @@ def add(
 @click.argument("name")
 @_new
 @_users
-def passwd(bus: Bus, form: str | None, name: str, new_file: str | None, file: str | None) -> None:
-    """Change the password of the user NAME: one's own, or anybody's as an admin or with --users."""
+@_reloading
+def passwd(bus: Bus, form: str | None, name: str, new_file: str | None, file: str | None, reload: bool) -> None:
+    """Change the password of the user NAME: one's own, or anybody's as an admin or with --users.
+
+    Over the bus it is in force at once; in a file when the daemon reads that again: --reload sends it SIGHUP.
+    """
+    _check_reload(reload, file)
     password = _password(new_file, name)
     if file is None:
         _ask(bus, "passwd", {"user": name, "password": password})
+        _tell(form, name, "changed")
     else:
         users = UsersFile(file)
         users.entry(name)["password"] = _hashed(password)
         users.save()
-    _tell(form, name, "changed")
+        _tell_of_file(bus, form, name, "changed", reload)
 
 
 @command(
     name="rm",
     examples=[
         Example("jet user rm bob --users users.json", "out of the users file"),
-        Example("jet user rm bob --users users.json --output value", "the same, for a script"),
+        Example(
+            "jet user rm bob --users users.json --reload --user ann --password-file ann.txt",
+            "and the daemon reads it again",
+        ),
     ],
 )
 @click.argument("name")
 @_users
-def rm(bus: Bus, form: str | None, name: str, file: str | None) -> None:
-    """Remove the user NAME from the users file; send the daemon SIGHUP afterwards.
+@_reloading
+def rm(bus: Bus, form: str | None, name: str, file: str | None, reload: bool) -> None:
+    """Remove the user NAME, over the bus as an admin or with --users from the file.
 
-    The bus has no service for that. Who is logged in stays so until the connection ends.
+    A file is in force when the daemon reads it again: --reload sends it SIGHUP. Who is logged in stays so until the
+    connection ends; `jet kick` ends it.
     """
+    _check_reload(reload, file)
     if file is None:
-        raise Failure(f"{bus.shown_url} has no service to remove a user; give its users file with --users FILE")
+        _ask(bus, "removeUser", {"user": name})
+        _tell(form, name, "removed")
+        return
     users = UsersFile(file)
     users.entry(name)
     del users.users[name]
     users.save()
-    _tell(form, name, "removed")
+    _tell_of_file(bus, form, name, "removed", reload)
 
 
 for _one in (add, passwd, rm):

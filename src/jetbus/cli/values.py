@@ -10,8 +10,6 @@ import re
 from typing import Any
 
 from jetbus.cli.failures import printable, usage
-from jetbus.journal import instants
-from jetbus.journal.errors import BadInstant
 from jetbus.wire import jsonrpc
 
 
@@ -50,6 +48,8 @@ def read_duration(text: str) -> float:
     >>> read_duration("250ms"), read_duration("1h30m")
     (0.25, 5400.0)
     """
+    from jetbus.journal import BadInstant, instants  # most commands are given none
+
     try:
         return instants.read_duration(text)
     except BadInstant:

@@ -1,7 +1,8 @@
-"""The demo's plant: three pumps fill a heated tank, a valve empties it, and one pump has a bad bearing.
+"""The plant itself: three pumps press water through a filter into a heated tank, a valve lets it out again.
 
-Pure arithmetic: `step` moves time on, `values` shows every state by its path. Speed makes flow, flow makes level, level
-and heater make temperature; so the states move together as those of a real plant do. Nothing here knows the bus.
+Pure arithmetic: ``step`` moves time on, ``values`` shows every state by its path. Speed makes flow, flow and demand
+make level, level and heater make temperature; so the states move together as those of a real plant do. The bearing of
+one pump fails now and then, and the filter clogs until it is cleaned. Nothing here knows the bus.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-TANK_L = 2000.0
-AMBIENT_C = 18.0
+TANK_L = 300.0
+SUPPLY_C = 18.0
 L_PER_TURN = 0.05
+FLOW_L_MIN = 135.0
+"""What the pumps make together at the speeds they start with."""
+HEATER_KW = 800.0
 HEAT_J_PER_L_K = 4190.0
 FAULTY_PUMP = 2
-FAULT_EVERY_S = 30.0
-FAULT_FROM_S = 10.0
-FAULT_FOR_S = 8.0
+FAULT_EVERY_S, FAULT_FROM_S, FAULT_FOR_S = 30.0, 10.0, 8.0
+CLOGS_IN_S = 90.0
+CLEANED_AT = 0.95
+"""A filter so full cleans itself."""
+CLOGGED = 0.7
+DEMAND_PERIOD_S = 40.0
 
 
 def towards(now: float, goal: float, dt_s: float, time_constant_s: float) -> float:
@@ -36,7 +43,7 @@ class Pump:
     running: bool = True
     bad_bearing: bool = False
     speed_rpm: float = 0.0
-    bearing_c: float = AMBIENT_C
+    bearing_c: float = SUPPLY_C
     turns: float = 0.0
     starts: int = 1
 
@@ -54,7 +61,7 @@ class Pump:
     def step(self, dt_s: float) -> None:
         self.speed_rpm = towards(self.speed_rpm, self.setpoint_rpm if self.running else 0.0, dt_s, 2.0)
         friction_k = self.speed_rpm / 1000 * (60.0 if self.bad_bearing else 15.0)
-        self.bearing_c = towards(self.bearing_c, AMBIENT_C + friction_k, dt_s, 12.0)
+        self.bearing_c = towards(self.bearing_c, SUPPLY_C + friction_k, dt_s, 12.0)
         self.turns += self.speed_rpm * dt_s / 60
 
     def switch(self, on: bool) -> None:
@@ -73,59 +80,73 @@ class Limit(NamedTuple):
 
 @dataclass
 class Plant:
-    """All of it. `values` and `limits` are what a peer needs."""
+    """All of it. ``values`` and ``limits`` are what its owner on the bus needs."""
 
     pumps: list[Pump] = field(default_factory=lambda: [Pump(1, 1200.0), Pump(2, 900.0), Pump(3, 600.0)])
     time_s: float = 0.0
-    level_l: float = 900.0
-    temperature_c: float = 40.0
+    level_l: float = 0.5 * TANK_L
+    temperature_c: float = 44.0
+    clogged: float = 0.4
     valve_percent: float = 55.0
     heater_setpoint_c: float = 45.0
     heater_kw: float = 0.0
     delivered_l: float = 0.0
     energy_kwh: float = 0.0
-    alarms_raised: int = 0
-    alarms: list[str] = field(default_factory=list)
+    faults_seen: int = 0
+    faults: list[str] = field(default_factory=list)
     dice: random.Random = field(default_factory=lambda: random.Random(2012))  # noqa: S311 - noise, not secrets
 
     @property
     def inflow_l_min(self) -> float:
-        return sum(pump.flow_l_min for pump in self.pumps)
+        return sum(pump.flow_l_min for pump in self.pumps) * (1 - 0.4 * self.clogged**2)
+
+    @property
+    def pressure_drop_mbar(self) -> float:
+        return 60.0 * (self.inflow_l_min / FLOW_L_MIN) ** 2 * (1 + 12 * self.clogged**2)
+
+    @property
+    def demand(self) -> float:
+        """How much those behind the valve take, 1 on average."""
+        return 1.0 + 0.4 * math.sin(math.tau * self.time_s / DEMAND_PERIOD_S)
 
     @property
     def outflow_l_min(self) -> float:
-        return 4.0 * self.valve_percent * math.sqrt(self.level_l / TANK_L)
+        return 4.0 * self.valve_percent * self.demand * math.sqrt(self.level_l / TANK_L)
 
     def step(self, dt_s: float) -> None:
         """Let some time pass."""
         self.time_s += dt_s
         bad = self.time_s >= FAULT_FROM_S and (self.time_s - FAULT_FROM_S) % FAULT_EVERY_S < FAULT_FOR_S
         for pump in self.pumps:
-            pump.bad_bearing = bad and pump.number == FAULTY_PUMP
+            pump.bad_bearing = bad and pump.running and pump.number == FAULTY_PUMP
             pump.step(dt_s)
         inflow_l, outflow_l = self.inflow_l_min * dt_s / 60, self.outflow_l_min * dt_s / 60
+        self._step_filter(inflow_l)
         self._step_heat(inflow_l, dt_s)
         self.level_l = min(TANK_L, max(0.0, self.level_l + inflow_l - outflow_l))
         self.delivered_l += outflow_l
         self.energy_kwh += (self.heater_kw + sum(pump.current_a for pump in self.pumps) * 0.4) * dt_s / 3600
-        self._step_alarms()
+        self._step_faults()
+
+    def _step_filter(self, inflow_l: float) -> None:
+        self.clogged += inflow_l / (FLOW_L_MIN * CLOGS_IN_S / 60)
+        if self.clogged >= CLEANED_AT:
+            self.clogged = 0.0
 
     def _step_heat(self, inflow_l: float, dt_s: float) -> None:
-        water_l = max(50.0, self.level_l)
-        self.heater_kw = min(400.0, max(0.0, 80.0 * (self.heater_setpoint_c - self.temperature_c)))
+        water_l = max(20.0, self.level_l)
+        self.heater_kw = min(HEATER_KW, max(0.0, 80.0 * (self.heater_setpoint_c - self.temperature_c)))
         heated_k = self.heater_kw * 1000 * dt_s / (water_l * HEAT_J_PER_L_K)
-        mixed_k = (AMBIENT_C - self.temperature_c) * inflow_l / (water_l + inflow_l)
-        self.temperature_c += heated_k + mixed_k - (self.temperature_c - AMBIENT_C) * dt_s / 20_000
+        mixed_k = (SUPPLY_C - self.temperature_c) * inflow_l / (water_l + inflow_l)
+        self.temperature_c += heated_k + mixed_k - (self.temperature_c - SUPPLY_C) * dt_s / 20_000
 
-    def _step_alarms(self) -> None:
+    def _step_faults(self) -> None:
         conditions = {
-            "tank nearly full": self.level_l > 0.95 * TANK_L,
-            "tank nearly empty": self.level_l < 0.05 * TANK_L,
-            "too hot": self.temperature_c > 70.0,
-            **{f"pump {pump.number}: bearing": pump.bad_bearing and pump.running for pump in self.pumps},
+            **{f"pump {pump.number}: bearing": pump.bad_bearing for pump in self.pumps},
+            "filter: clogged": self.clogged > CLOGGED,
         }
-        before, self.alarms = self.alarms, [name for name, holds in conditions.items() if holds]
-        self.alarms_raised += len(set(self.alarms) - set(before))
+        before, self.faults = self.faults, [name for name, holds in conditions.items() if holds]
+        self.faults_seen += len(set(self.faults) - set(before))
 
     # -- what can be done with it
 
@@ -152,12 +173,17 @@ class Plant:
                 pump.switch(on)
         return [pump.number for pump in self.pumps if pump.running]
 
+    def clean(self) -> float:
+        """Clean the filter; gives how full it was, in percent."""
+        was, self.clogged = self.clogged, 0.0
+        return round(100 * was, 1)
+
     def counters(self) -> dict[str, float]:
         """What is counted, by name."""
         return {
             "delivered_l": round(self.delivered_l, 1),
             "energy_kwh": round(self.energy_kwh, 3),
-            "alarms_raised": self.alarms_raised,
+            "faults_seen": self.faults_seen,
         }
 
     def reset(self, names: list[str]) -> dict[str, float]:
@@ -171,22 +197,25 @@ class Plant:
 
     def values(self) -> dict[str, Any]:
         """Every state by its path, rounded as an instrument would show it."""
+        noise = self.dice.gauss
         shown: dict[str, Any] = {"plant/info": {"name": "pump house", "pumps": len(self.pumps), "tank_l": TANK_L}}
         for pump in self.pumps:
             shown |= {f"plant/pump/{pump.number}/{name}": value for name, value in self._pump_values(pump).items()}
         shown |= {
-            "plant/tank/level_l": round(self.level_l, 1),
+            "plant/filter/clogged_percent": round(100 * self.clogged, 1),
+            "plant/filter/pressure_drop_mbar": round(self.pressure_drop_mbar + noise(0, 0.5), 1),
             "plant/tank/level_percent": round(100 * self.level_l / TANK_L, 1),
             "plant/tank/temperature_c": round(self.temperature_c, 2),
-            "plant/tank/pressure_mbar": round(self.level_l / TANK_L * 196 + self.dice.gauss(0, 0.1), 1),
+            "plant/tank/pressure_mbar": round(self.level_l / TANK_L * 196 + noise(0, 0.1), 1),
             "plant/tank/inflow_l_min": round(self.inflow_l_min, 1),
             "plant/tank/outflow_l_min": round(self.outflow_l_min, 1),
             "plant/valve/opening_percent": self.valve_percent,
             "plant/heater/setpoint_c": self.heater_setpoint_c,
             "plant/heater/power_kw": round(self.heater_kw, 1),
-            "plant/ambient_c": round(AMBIENT_C + self.dice.gauss(0, 0.02), 1),
+            "plant/demand_percent": round(100 * self.demand, 1),
+            "plant/ambient_c": round(SUPPLY_C + 3 + noise(0, 0.02), 1),
             "plant/time_s": round(self.time_s),
-            "plant/alarms": list(self.alarms),
+            "plant/faults": list(self.faults),
         }
         return shown | {f"plant/counter/{name}": value for name, value in self.counters().items()}
 
@@ -201,5 +230,4 @@ class Plant:
             "vibration_mm_s": round(pump.vibration_mm_s(self.dice.gauss(0, 1)), 2),
             "turns": round(pump.turns),
             "starts": pump.starts,
-            "fault": "bearing" if pump.bad_bearing else None,
         }

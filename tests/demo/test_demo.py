@@ -1,0 +1,346 @@
+"""`jet demo` without Spark: what it shows, that what it tells to try works, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jetbus
+from demo.running import DEADLINE_S, READY, Lines, Screen, command, environment, left_behind, processes_of
+from jetbus.demo.telling import TIPS_MAX, bars, folded
+
+STAYING = ("watch", "top")
+"""Commands that end with Ctrl-C."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
+    """A demo that runs; shared, so that a test must leave the plant as it was."""
+    folder = tmp_path_factory.mktemp("demo")
+    with Lines(folder, "--headless", "--no-spark") as running:
+        running.until("Spark is left out")
+        yield running
+        assert running.end(signal.SIGINT) == (0, "")
+    assert left_behind(folder) == ([], [])
+
+
+@pytest.fixture
+def peer(demo: Lines) -> Iterator[jetbus.Peer]:
+    with jetbus.Peer(demo.url) as peer:
+        yield peer
+
+
+# -- what there is
+
+
+def test_it_tells_six_things_to_try(demo: Lines) -> None:
+    """The demo says in six lines what to try next."""
+    assert len(demo.tips()) == TIPS_MAX == 6
+    assert {shlex.split(line)[3] for line in demo.tips()} >= {"watch", "set", "call", "history", "top"}
+
+
+@pytest.mark.parametrize("number", range(TIPS_MAX))
+def test_what_it_tells_to_try_works(demo: Lines, peer: jetbus.Peer, number: int) -> None:
+    """What the demo tells to try does something, as it is typed."""
+    line = demo.tips()[number]
+    with demo.typed(line) as typed:
+        assert typed.stdout is not None
+        said = typed.stdout.readline()
+        if shlex.split(line)[3] in STAYING:
+            typed.send_signal(signal.SIGINT)
+        out, complaints = typed.communicate(timeout=DEADLINE_S)
+    stays = shlex.split(line)[3] in STAYING
+    assert (typed.returncode, complaints) == (130 if stays else 0, ""), line
+    assert (said + out).strip()
+    peer.set("plant/heater/setpoint_c", 45.0)
+
+
+def test_dozens_of_states_live(demo: Lines, peer: jetbus.Peer) -> None:
+    """The plant has dozens of states, and many of them change."""
+    before = peer.get("plant/**")
+    assert len(before) >= 40
+    assert demo.until(READY).startswith(f"{len(before)} states and 4 methods")
+    changed = set()
+    for event in peer.fetch("plant/**"):
+        if event.kind == "change":
+            changed.add(event.path)
+        if len(changed) >= 15:
+            break
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "taken", "warning"),
+    [
+        ("plant/pump/1/setpoint_rpm", 1200, 1200, None),
+        ("plant/pump/3/setpoint_rpm", 15000, 3000, "3000 rpm is the limit"),
+        ("plant/heater/setpoint_c", -3, 10, "10 °C is the limit"),
+        ("plant/valve/opening_percent", 1e300, 100, "100 % is the limit"),
+    ],
+    ids=["taken", "too-high", "too-low", "much-too-high"],
+)
+def test_settings_have_limits(peer: jetbus.Peer, path: str, asked: float, taken: float, warning: str | None) -> None:
+    """A setting beyond its limit is adapted, the setter is told why, and the state shows what was taken."""
+    before = peer.get(path)[path]
+    result = peer.set(path, asked)
+    assert (result.adapted, result.warning or None) == (warning is not None, warning)
+    assert peer.get(path) == {path: taken}
+    peer.set(path, before)
+
+
+@pytest.mark.parametrize("asked", ["fast", True, None, [1], {}], ids=json.dumps)
+def test_nonsense_is_refused(peer: jetbus.Peer, asked: Any) -> None:
+    """A setting that is no number is refused, and the state stays as it was."""
+    path = "plant/pump/3/setpoint_rpm"
+    before = peer.get(path)
+    with pytest.raises(jetbus.Refused) as refused:
+        peer.set(path, asked)
+    assert "takes a number from 0 to 3000 rpm" in json.dumps(refused.value.data)
+    assert peer.get(path) == before
+
+
+def test_methods_do_something(peer: jetbus.Peer) -> None:
+    """Pumps stop and start, the filter is cleaned, counters are reset; each answers, and the states show it."""
+    assert peer.call("plant/stop") == {"running": []}
+    assert peer.get("plant/pump/2/running") == {"plant/pump/2/running": False}
+    assert peer.call("plant/start", 1, 2) == {"running": [1, 2]}
+    assert peer.call("plant/stop", 1) == {"running": [2]}
+    assert peer.call("plant/start") == {"running": [1, 2, 3]}
+    assert peer.call("plant/filter/clean")["was_percent"] > 0
+    assert peer.get("plant/filter/clogged_percent")["plant/filter/clogged_percent"] < 40
+    assert list(peer.call("plant/counter/reset", "delivered_l")) == ["delivered_l"]
+    assert sorted(peer.call("plant/counter/reset")) == ["delivered_l", "energy_kwh", "faults_seen"]
+
+
+@pytest.mark.parametrize(
+    ("path", "args"), [("plant/stop", [7]), ("plant/start", [[1]]), ("plant/counter/reset", ["x"])]
+)
+def test_nonsense_is_not_called(peer: jetbus.Peer, path: str, args: list[Any]) -> None:
+    """A method refuses what it does not know."""
+    with pytest.raises(jetbus.Refused, match="Invalid params"):
+        peer.call(path, *args)
+
+
+def test_the_past_is_there(peer: jetbus.Peer) -> None:
+    """What happens on the demo's bus is recorded, under the name of the demo."""
+    events = peer.fetch("plant/tank/level_percent", since="-1h", policy="every")
+    assert next(iter(events)).path == "plant/tank/level_percent"
+
+
+def test_anybody_may_add_anything(demo: Lines, peer: jetbus.Peer) -> None:
+    """What others put where Spark publishes does not disturb the demo."""
+    odd: list[tuple[str, Any]] = [
+        ("spark/alarms/odd", 1),
+        ("spark/rollups/odd", "x"),
+        ("spark/pipeline/lag", []),
+        ("spark/alarms/late/demo/plant/x", {"what": "raised", "raised_at": "now"}),
+    ]
+    for path, value in odd:
+        peer.add_state(path, value)
+    assert demo.until("^alarm ") == "alarm raised: late at plant/x"
+
+
+# -- two of them, taken ports
+
+
+def test_taken_ports(tmp_path: Path) -> None:
+    """Where the usual ports are taken, the demo says so, takes free ones, and tells the right --url."""
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):  # somebody else has it: just as well
+            taken.bind(("127.0.0.1", 11122))
+            taken.listen()
+        with Lines(tmp_path, "--headless", "--no-spark") as running:
+            assert "(the usual ports are in use)" in running.until(READY)
+            running.until("Spark is left out")
+            assert ":11122" not in running.url
+            assert all(line.endswith(f" --url {running.url}") for line in running.tips())
+            assert running.end(signal.SIGTERM) == (0, "")
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_another_bus_in_use(tmp_path: Path) -> None:
+    """Where jet would ask another bus, what to try has the demo's --url."""
+    with Lines(tmp_path, "--headless", "--no-spark", JET_URL="jet://elsewhere") as running:
+        running.until("Spark is left out")
+        assert running.end(signal.SIGTERM) == (0, "")
+        assert all(line.endswith(f" --url {running.url}") for line in running.tips())
+
+
+# -- the end
+
+
+def test_it_ends_by_itself_with_a_summary(tmp_path: Path) -> None:
+    """With --for the demo ends with a line of what was done."""
+    with Lines(tmp_path, "--headless", "--no-spark", "--for", "1s") as running:
+        assert running.end() == (0, "")
+        summary = re.fullmatch(
+            r"\S+ s at (\S+): (\d+) states on the bus, (\d+) events recorded; Spark was left out; (\S+) is removed",
+            running.said[-1],
+        )
+        assert summary, running.said
+        assert summary[1] == running.url
+        assert int(summary[3]) > int(summary[2]) >= 40
+        assert summary[4].startswith(str(tmp_path))
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_a_demo_in_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
+    """`jet demo | head -1` prints a line and ends without a complaint."""
+    line = f"{shlex.join(command('--no-spark'))} | head -1"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+    assert left_behind(tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_signals_leave_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """A polite kill and a hang-up end the demo with a summary, its daemon, and its folder."""
+    with Lines(tmp_path, "--headless", "--no-spark") as running:
+        running.until("Spark is left out")
+        assert running.end(number) == (0, "")
+        assert running.said[-1].endswith("is removed")
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_ctrl_c_before_it_has_begun(tmp_path: Path) -> None:
+    """Ctrl-C while the daemon is still starting leaves nothing behind, either."""
+    with Lines(tmp_path, "--headless", "--no-spark") as running:
+        deadline = time.monotonic() + DEADLINE_S
+        while not any(tmp_path.glob("jet-demo-*")):
+            assert time.monotonic() < deadline
+        assert running.end(signal.SIGINT) == (0, "")
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
+    """When the demo is killed and cannot tidy up, its daemon ends nevertheless."""
+    with Lines(tmp_path, "--headless", "--no-spark") as running:
+        running.until("Spark is left out")
+        assert processes_of(tmp_path)
+        running.process.kill()
+        assert running.end()[0] == -signal.SIGKILL
+    processes, folders = left_behind(tmp_path)
+    assert (processes, len(folders)) == ([], 1)
+
+
+def test_a_daemon_that_is_gone(tmp_path: Path) -> None:
+    """When its daemon is killed, the demo says so in one sentence, ends with 3, and leaves nothing behind."""
+    with Lines(tmp_path, "--headless", "--no-spark") as running:
+        with jetbus.Peer(running.url) as peer:
+            pid = peer.get("$jet/pid")["$jet/pid"]
+        os.kill(pid, signal.SIGKILL)
+        code, complaints = running.end()
+    assert code == 3
+    assert re.fullmatch(r"jet: the demo's daemon has ended \(.*\); start the demo again\n", complaints)
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_without_java(tmp_path: Path) -> None:
+    """Without Java the demo runs, says that Spark is left out and how to get it, and still ends with a summary."""
+    path = str(Path("/usr/bin/env").parent.parent / "nowhere")
+    with Lines(tmp_path, "--headless", PATH=path, JAVA_HOME="") as running:
+        running.until("Spark is starting")
+        assert "install it" in running.until("Spark is left out: Spark needs Java 17")
+        assert len(running.tips()) == TIPS_MAX
+        assert running.end(signal.SIGINT) == (0, "")
+        assert re.search(r" \d+ events recorded; Spark was left out", running.said[-1])
+    assert left_behind(tmp_path) == ([], [])
+
+
+# -- the screen
+
+
+def test_the_screen(tmp_path: Path) -> None:
+    """On a terminal the demo is a screen: the bus, Spark, states and how they move, and six things to try."""
+    with Screen(tmp_path, "--no-spark", columns=120) as screen:
+        screen.until("▂")
+        screen.until("▇")
+        frame = screen.frame()
+        assert re.match(r"\d+ states and 4 methods of a plant at jet://", frame[0])
+        assert frame[1].startswith("Spark is left out")
+        assert any(re.match(r"plant/tank/level_percent +\d+\.\d .*[▁-█]", line) for line in frame)
+        assert sum(" -m jetbus.cli " in line for line in frame) == TIPS_MAX
+        assert len(frame) <= 24
+        screen.press("\x03")
+        code, text = screen.end()
+    assert code == 0
+    assert "\x1b[?1049l" in text
+    assert text.rstrip().endswith("is removed")
+    assert "Traceback" not in text
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_a_closed_terminal(tmp_path: Path) -> None:
+    """Closing the window ends the demo and leaves nothing behind."""
+    with Screen(tmp_path, "--no-spark") as screen:
+        screen.until("plant/tank/level_percent")
+        screen.hang_up()
+        assert screen.process.wait(DEADLINE_S) == 0
+    assert left_behind(tmp_path) == ([], [])
+
+
+def test_small_terminals(tmp_path: Path) -> None:
+    """A window that is too small shows what fits, and the demo goes on; a large one shows all again."""
+    with Screen(tmp_path, "--no-spark") as screen:
+        screen.until("plant/tank/level_percent")
+        for rows, columns in ((24, 40), (5, 20), (1, 1), (24, 80)):
+            frame = screen.resized(rows, columns)
+            assert len(frame) <= rows
+            assert max(map(len, frame)) <= columns
+        assert sum(" -m jetbus.cli " in line for line in frame) == TIPS_MAX
+        screen.press("\x03")
+        code, text = screen.end()
+    assert code == 0
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour(tmp_path: Path, name: str, value: str) -> None:
+    """NO_COLOR gets a screen without colour, and a terminal that can do nothing gets lines."""
+    more: dict[str, Any] = {name: value}
+    with Screen(tmp_path, "--no-spark", "--for", "1s", **more) as screen:
+        code, text = screen.end()
+    assert code == 0
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text)
+    assert ("\x1b[" in text) == (name == "NO_COLOR")
+
+
+# -- parts of the screen
+
+
+@pytest.mark.parametrize(
+    ("course", "width", "drawn"),
+    [([], 5, ""), ([1, 1], 5, "▁▁"), ([0, 7], 5, "▁█"), ([9, 0, 1, 2], 3, "▁▅█"), ([1], 0, "")],
+    ids=["nothing", "flat", "up", "the-last", "no-room"],
+)
+def test_bars(course: list[float], width: int, drawn: str) -> None:
+    """A course is drawn between its lowest and its highest number, the newest at the right."""
+    assert bars(course, width) == drawn
+
+
+def test_a_wide_command_can_be_pasted() -> None:
+    """A command that is too wide is broken as a shell reads it."""
+    line = "jet history plant/tank/level_percent --since -1m --url jet://127.0.0.1:40000"
+    assert folded(line, 80) == [line]
+    two = folded(line, 60)
+    assert max(map(len, two)) <= 60
+    words = subprocess.check_output(["/bin/sh", "-c", "printf '%s ' " + "\n".join(two)], text=True)
+    assert words.strip() == line
