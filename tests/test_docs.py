@@ -1,23 +1,12 @@
-"""The documentation is true: links lead somewhere, tables are complete, code runs.
-
-A fenced block whose info string has a second word is run: ```` ```python run ```` and ```` ```sh run ```` each by
-itself, the README's `own` and `watch` together. The usual ports are replaced by those of a daemon of the test's own.
-"""
+"""The documentation is true: links lead somewhere, tables are complete. What blocks do is tested in tests/docs."""
 
 from __future__ import annotations
 
-import os
-import queue
 import re
 import runpy
-import shutil
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -28,36 +17,7 @@ from jetbus.daemon.config import SETTINGS, parser
 from jetbus.errors import Invalid, JetError
 from jetbus.rules import PATH_TESTS, VALUE_TESTS
 from support.daemon import Daemon
-
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
-NODE_JET = ROOT / "tests" / "interop" / "node_modules" / "jet2"
-DEADLINE_S = 30.0
-
-
-class Block(NamedTuple):
-    """A fenced block: where it is, its language, what is to be done with it, its text."""
-
-    where: str
-    language: str
-    purpose: str
-    text: str
-
-
-def blocks_of(page: Path) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for found in re.finditer(r"^( *)```(\w+)(?: (\w+))?\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL):
-        line = text.count("\n", 0, found.start()) + 1
-        yield Block(f"{page.name}:{line}", found[2], found[3] or "", found[4])
-
-
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-
-
-def without_blocks(page: Path) -> str:
-    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-
+from support.docs import DEADLINE_S, DOCS, PAGES, ROOT, without_blocks
 
 # -- links
 
@@ -68,7 +28,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file that exists and, if it has one, an anchor that exists."""
     for target in re.findall(r"\]\(([^)\s]+)\)", without_blocks(page)):
@@ -78,6 +38,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         file = (page.parent / name) if name else page
         assert file.exists(), target
         assert not anchor or anchor in anchors_of(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tests_that_are_named_exist(page: Path) -> None:
+    """Every test that a page names as a proof is there."""
+    for name in re.findall(r"`(tests/[\w/]+(?:\.\w+)?)`", without_blocks(page)):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_page_is_on_the_front_page() -> None:
+    """The front page of the documentation leads to every page."""
+    linked = set(re.findall(r"^- \[.*?\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text("utf-8"), re.MULTILINE))
+    assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - linked == {"index.md"}
 
 
 def test_the_pages_are_found() -> None:
@@ -93,6 +66,14 @@ def first_cells(page: Path) -> set[str]:
     """What stands in code style in the first cell of any row of any table."""
     rows = re.findall(r"^\|([^|]*)\|", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {word for cell in rows for word in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    """Names, errors and metrics are what the code says; docs/reference.py --write brings them up to date."""
+    made = runpy.run_path(str(DOCS / "reference.py"))
+    for page in made["PARTS"]:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert text == made["with_parts"](page, text), f"{page}: python docs/reference.py --write"
 
 
 def test_the_table_of_settings_is_up_to_date() -> None:
@@ -124,6 +105,12 @@ def test_every_figure_is_explained() -> None:
     ]
     assert [name for name in names if f"`$jet/{name}`" not in page] == []
     assert [number.metric for number in NUMBERS if f"`{number.metric}`" not in page] == []
+
+
+def test_every_part_is_in_the_design() -> None:
+    """The table of the design has a row for each part of the package."""
+    parts = {path.stem for path in (ROOT / "src" / "jetbus").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert parts - {"__init__", "__pycache__"} - first_cells(DOCS / "design.md") == set()
 
 
 def test_every_operator_is_in_the_protocol() -> None:
@@ -169,114 +156,3 @@ def test_systemd_is_notified(tmp_path: Path) -> None:
         with Daemon.start(env={"NOTIFY_SOCKET": str(tmp_path / "notify")}):
             assert systemd.recv(100) == b"READY=1"
         assert systemd.recv(100) == b"STOPPING=1"
-
-
-# -- code
-
-
-def at(daemon: Daemon, text: str) -> str:
-    """The text with the usual ports replaced by those of a daemon."""
-    tcp, ws = (str(daemon.address(kind)[1]) for kind in ("tcp", "ws"))
-    text = text.replace("localhost:11122", f"127.0.0.1:{tcp}").replace("localhost:11123", f"127.0.0.1:{ws}")
-    return text.replace('("localhost", 11122)', f'("127.0.0.1", {tcp})')
-
-
-@pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if block.purpose == "run"], ids=lambda block: f"{block.where} {block.language}"
-)
-def test_code_runs(block: Block, daemon: Daemon, tmp_path: Path) -> None:
-    """A block that is marked to be run ends with success."""
-    command = {"python": [sys.executable, "-c"], "sh": ["sh", "-eu", "-c"]}[block.language]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(
-        [*command, at(daemon, block.text)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def test_some_code_runs() -> None:
-    """There is code to run, so that the test above cannot pass by finding none."""
-    languages = {block.language for block in BLOCKS if block.purpose == "run"}
-    assert languages == {"python", "sh"}
-
-
-def command_of(block: Block, daemon: Daemon) -> list[str]:
-    text = at(daemon, block.text)
-    if block.language == "python":
-        return [sys.executable, "-c", text]
-    node = shutil.which("node")
-    assert node, "there is no node on the PATH: run make test, which installs it"
-    assert NODE_JET.is_dir(), "node-jet 2 is not installed: run make test, which installs it"
-    return [node, "-e", text.replace("require('node-jet')", f"require({str(NODE_JET)!r})")]
-
-
-@pytest.fixture
-def lines_of(daemon: Daemon) -> Iterator[Callable[[Block], queue.SimpleQueue[str]]]:
-    """Run a block of the README in the background; gives its lines as they come."""
-    started: list[tuple[subprocess.Popen[str], threading.Thread]] = []
-
-    def run(block: Block) -> queue.SimpleQueue[str]:
-        process = subprocess.Popen(command_of(block, daemon), stdout=subprocess.PIPE, text=True)
-        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-        def read() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.put(line.strip())
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        started.append((process, reader))
-        return lines
-
-    yield run
-    for process, reader in started:
-        process.kill()
-        process.wait()
-        reader.join()
-        if process.stdout:
-            process.stdout.close()
-
-
-README = {
-    (block.language, block.purpose): block
-    for block in blocks_of(ROOT / "README.md")
-    if block.purpose not in ("", "run")
-}
-PAIRS = [
-    pytest.param(owner, watcher, id=f"{owner} owns, {watcher} watches", marks=[pytest.mark.interop] * ("js" in pair))
-    for pair in [("python", "python"), ("js", "js"), ("python", "js"), ("js", "python")]
-    for owner, watcher in [pair]
-]
-
-
-@pytest.mark.parametrize(("owner", "watcher"), PAIRS)
-def test_the_readme_owns_and_watches(
-    owner: str, watcher: str, daemon: Daemon, lines_of: Callable[[Block], queue.SimpleQueue[str]]
-) -> None:
-    """The README's owner and watcher fit together: the state is seen, set with a limit, and seen to change."""
-    lines_of(README[owner, "own"])
-    with daemon.connect() as witness:
-        witness.result("fetch", {"id": "added", "path": {"equals": "pump/speed"}})
-        assert witness.receive(DEADLINE_S)["params"]["event"] == "add"
-    seen = lines_of(README[watcher, "watch"])
-    lines = [seen.get(timeout=DEADLINE_S)]
-    assert lines[0].startswith("add pump/speed")
-    while lines[-1] != "change pump/speed 2700":
-        lines.append(seen.get(timeout=DEADLINE_S))
-    assert lines[-2].endswith(" pump/speed 3000")
-
-
-def test_the_readme_watches_with_a_socket(lines_of: Callable[[Block], queue.SimpleQueue[str]]) -> None:
-    """The README's watcher without any library sees what the README's owner does."""
-    seen = lines_of(README["python", "socket"])
-    assert seen.get(timeout=DEADLINE_S) == "{'id': 1, 'result': True}"
-    lines_of(README["python", "own"])
-    assert "'event': 'add'" in seen.get(timeout=DEADLINE_S)
-    assert "'event': 'change'" in seen.get(timeout=DEADLINE_S)

@@ -34,9 +34,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "testing": (*WORDS, "loops", "wire", "bus", "journal", "daemon"),
     "spark": (*WORDS, "loops", "wire", "peer", "journal"),
     "radar": (*WORDS, "journal"),
+    "demo": (*WORDS, "peer", "spark"),
     "cli": (
         *(*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "recorder", "player", "daemon", "testing"),
-        *("spark", "radar"),
+        *("spark", "radar", "demo"),
     ),
 }
 """Each part of the house and the parts it may import besides itself; parts that are not built yet are simply absent."""

@@ -52,9 +52,9 @@ def _cases(column: int) -> list[Any]:
 
 
 def test_all_path_operators_have_a_row() -> None:
-    """The table below knows all twelve path operators."""
+    """The table above knows all path operators, the twelve of Jet among them."""
     assert PATH_RULES.keys() == PATH_TESTS.keys()
-    assert len(PATH_RULES) == 12
+    assert len(PATH_RULES) >= 12
 
 
 @pytest.mark.parametrize(("op", "operand", "path"), _cases(1))

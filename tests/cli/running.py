@@ -17,7 +17,9 @@ import termios
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
+
+import pytest
 
 from cli.forking import Forks
 
@@ -29,6 +31,16 @@ DAEMON = ["daemon", "--tcp", "127.0.0.1:0"] + [
     word for listener in ("ws", "unix", "binary", "binary-unix") for word in (f"--{listener}", "off")
 ]
 """A daemon of the command's own, at a free port and nowhere else."""
+
+
+def chosen(request: pytest.FixtureRequest, parameter: str) -> list[Any]:
+    """The values of a parameter that the tests of this run have: who asks for one test need not wait for all."""
+    specs = [
+        item.callspec
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path and hasattr(item, "callspec")
+    ]
+    return [spec.params[parameter] for spec in specs if parameter in spec.params]
 
 
 class Done(NamedTuple):

@@ -17,7 +17,7 @@ import pytest
 import jetbus
 from cli.conftest import url_of, with_users
 from cli.plant import VALUES, record
-from cli.running import DEADLINE_S, WORKERS, Done, Jet
+from cli.running import DEADLINE_S, WORKERS, Done, Jet, chosen
 from jetbus.cli.main import COMMANDS
 from support.daemon import Daemon
 
@@ -74,12 +74,14 @@ def run(jet: Jet, line: str) -> Done:
 
 @pytest.fixture(scope="module")
 def ran(
+    request: pytest.FixtureRequest,
     plant_daemon: Daemon,
     guarded_daemon: Daemon,
     shared_daemons: Callable[..., Daemon],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, Done]]:
-    """All examples, a few at a time, each in a folder of its own: at a daemon with users if it is about these."""
+    """The examples, a few at a time, each in a folder of its own: at a daemon with users if it is about these."""
+    lines = chosen(request, "line")
     urls = {False: url_of(plant_daemon), True: url_of(guarded_daemon)}
 
     def made(line: str) -> Jet:
@@ -90,7 +92,7 @@ def ran(
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(WORKERS) as pool:
         for url in urls.values():
             stack.enter_context(jetbus.Peer(url, name="display"))
-        yield dict(zip(LINES, pool.map(run, map(made, LINES), LINES), strict=True))
+        yield dict(zip(lines, pool.map(run, map(made, lines), lines), strict=True))
         with jetbus.Peer(urls[False]) as peer:
             for path in ("plant/pump/mode", "plant/pump/speed"):
                 peer.set(path, VALUES[path])

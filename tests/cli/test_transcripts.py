@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from cli.conftest import url_of
-from cli.running import WORKERS, Done, Jet
+from cli.running import WORKERS, Done, Jet, chosen
 from jetbus.cli.failures import Code
 from support.daemon import Daemon
 
@@ -63,9 +63,12 @@ class Heard(NamedTuple):
 
 @pytest.fixture(scope="module")
 def heard(
-    plant_daemon: Daemon, shared_daemons: Daemons, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    plant_daemon: Daemon,
+    shared_daemons: Daemons,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, Heard]]:
-    """All transcripts, a few at a time, each in a folder of its own."""
+    """The transcripts, a few at a time, each in a folder of its own."""
     url, bare = url_of(plant_daemon), url_of(shared_daemons())
 
     def run(transcript: Transcript) -> tuple[str, Heard]:
@@ -77,7 +80,7 @@ def heard(
     with socket.socket() as dead, ThreadPoolExecutor(WORKERS) as pool:
         dead.bind(("127.0.0.1", 0))  # taken, and nobody listens
         port = dead.getsockname()[1]
-        yield dict(pool.map(run, TRANSCRIPTS))
+        yield dict(pool.map(run, chosen(request, "transcript")))
 
 
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.title)

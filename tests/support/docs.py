@@ -1,7 +1,17 @@
-"""Runs the Python blocks of a page, in order, and compares what they print with what their comments say.
+"""The pages and their fenced blocks, and how a page is followed: as a reader would, block by block, in an empty folder.
 
-A comment behind a `print` is what it prints. A print in a loop has what all its rounds print in the comment lines
-right after the loop.
+What is done with a block is said by its fence: the language, and a second word.
+
+    python              runs in the page's own module; a comment behind a print is what it prints
+    python NAME.py      is that file; so are toml, json and any other language with the name of a file
+    console             each `$ ` line is typed into a terminal, and prints what stands below it
+    console stays       is left running in another terminal; it prints what stands below it, and more later
+    sh                  is read line by line: programs, flags, extras and files in it exist
+    sh run, python run  runs by itself
+
+A print in a loop has what all its rounds print in the comment lines right after the loop. In the output of a console
+`...` stands for anything, an instant for any instant, a decimal for any decimal, and the usual ports for those of the
+test.
 """
 
 from __future__ import annotations
@@ -9,18 +19,67 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import pytest
 
+from cli.running import Terminal
+
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 DEADLINE_S = 30.0
+CONSOLE_DEADLINE_S = 200.0
+"""A busy machine takes long to start Spark."""
+COLUMNS = 100
+USUAL_PORTS = {"tcp": "11122", "ws": "11123", "binary": "11124"}
+FREE_PORTS = {"JET_TCP": "127.0.0.1:0", "JET_WS": "127.0.0.1:0", "JET_UNIX": "off"}
 
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^( *)```(\w*)(?: +(\S+)[^\n]*)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^ *(?:print\(.*\)  )?# (.*)$", re.MULTILINE)
+_INSTANT = r"(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)?"
+_DECIMAL = r"-?\d+\.\d+"
+_VARYING = re.compile(rf"({_INSTANT})|({_DECIMAL})|(\.\.\.)|( {{2,}})")
+"""What differs from run to run, and what it may be then."""
+_MAY_BE = (_INSTANT, _DECIMAL, ".*?", " {2,}")
+
+
+class Block(NamedTuple):
+    """A fenced block: where it is, its language, the second word of its fence, its text."""
+
+    page: Path
+    line: int
+    language: str
+    word: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_file(self) -> bool:
+        return "." in self.word
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _FENCED.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(page, line, found[2], found[3] or "", found[4])
+
+
+def without_blocks(page: Path) -> str:
+    return _FENCED.sub("", page.read_text(encoding="utf-8"))
 
 
 def run_block(block: str, names: dict[str, Any]) -> None:
@@ -37,9 +96,148 @@ def run_block(block: str, names: dict[str, Any]) -> None:
 
 def run_page(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every Python block of a page runs, in order, and prints what its comments say."""
-    blocks = _BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    blocks = [block for block in blocks_of(DOCS / page) if (block.language, block.word) == ("python", "")]
     assert len(blocks) > 3
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks:
-        run_block(block, names)
-        assert capsys.readouterr().out.splitlines() == _PRINTED.findall(block), block
+        run_block(block.text, names)
+        assert capsys.readouterr().out.splitlines() == _PRINTED.findall(block.text), block
+
+
+class Screen(Terminal):
+    """A command in a terminal whose whole output is compared with what a page shows."""
+
+    def more(self) -> bool:
+        """Read what it prints next; False if it has ended."""
+        return self._read(time.monotonic() + CONSOLE_DEADLINE_S)
+
+    def plain(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.text)
+
+
+class Reader:
+    """Follows a page from its first block to its last; what it has left running ends with it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        self._names: dict[str, Any] = {"__name__": "page"}
+        self._ports: dict[str, str] = {}
+        self._running: list[Screen] = []
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("JET_", "COLUMNS"))}
+        self.environment = {
+            **kept,
+            **FREE_PORTS,
+            "JET_BINARY": "off",
+            "JET_BINARY_UNIX": "off",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "SPARK_MASTER": "local[2]",
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",  # for a few rows, compiling costs more than it gives
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+        }
+
+    def follow(self, page: Path) -> None:
+        for block in blocks_of(page):
+            self.do(block)
+
+    def do(self, block: Block) -> None:
+        """Do with a block what its fence says; `sh` and blocks that are read by other tests are left out."""
+        if block.is_file:
+            (self.folder / block.word).write_text(self._at_our_ports(block.text), encoding="utf-8")
+        elif (block.language, block.word) == ("python", ""):
+            self._run_here(block)
+        elif block.language == "console":
+            self._type(block)
+
+    def _run_here(self, block: Block) -> None:
+        self._capsys.readouterr()
+        run_block(self._at_our_ports(block.text), self._names)
+        assert self._capsys.readouterr().out.splitlines() == _PRINTED.findall(block.text), block
+
+    def _type(self, block: Block) -> None:
+        for command, shown in commands_of(block.text):
+            if block.word == "stays":
+                screen = self._start(f"exec {command}")
+                self._running.append(screen)
+                self._leave(screen, like(shown, ended=False))
+                continue
+            with self._start(command) as screen:
+                while screen.more():
+                    pass
+                code = screen.process.wait(DEADLINE_S)
+            printed = self._at_usual_ports(screen.plain())
+            assert code == 0, f"{block.where} $ {command}\nexit code {code}\n{printed}"
+            assert re.fullmatch(like(shown), printed), f"{block.where} $ {command}\n{printed}\nis not like\n{shown}"
+
+    def _start(self, command: str) -> Screen:
+        return Screen(["/bin/sh", "-c", self._at_our_ports(command)], self.environment, COLUMNS, self.folder)
+
+    def _leave(self, screen: Screen, pattern: str) -> None:
+        """Wait until it has printed what the page shows."""
+        while not re.match(pattern, self._at_usual_ports(screen.plain())):
+            assert screen.more(), f"it ended with {screen.plain()!r}, not like {pattern!r}"
+            self._learn(screen.plain())
+
+    def _learn(self, printed: str) -> None:
+        """Where the daemon listens that a page has started; from now on it is the local one."""
+        for kind, port in re.findall(r"\b(tcp|ws|binary)=[\d.]+:(\d+)", printed):
+            self._ports[port] = USUAL_PORTS[kind]
+            if kind == "tcp":
+                self.serve(f"jet://127.0.0.1:{port}")
+
+    def serve(self, url: str) -> None:
+        """Peers and commands that name no daemon find this one."""
+        self.environment["JET_URL"] = url
+        self._monkeypatch.setenv("JET_URL", url)
+
+    def _at_usual_ports(self, text: str) -> str:
+        for ours, usual in self._ports.items():
+            text = text.replace(f":{ours}", f":{usual}")
+        return text
+
+    def _at_our_ports(self, text: str) -> str:
+        for ours, usual in self._ports.items():
+            text = text.replace(f"localhost:{usual}", f"127.0.0.1:{ours}")
+        return text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for screen in reversed(self._running):
+            if screen.process.poll() is None:
+                screen.process.send_signal(signal.SIGINT)
+                screen.end()
+            screen.__exit__(kind, error, trace)
+
+
+def commands_of(text: str) -> list[tuple[str, str]]:
+    """The commands of a console, each with what it prints."""
+    parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
+    assert not parts[0].strip(), f"a console begins with a command: {text}"
+    commands = [command.partition("  #")[0].strip() for command in parts[1::2]]
+    return list(zip(commands, parts[2::2], strict=True))
+
+
+def like(shown: str, *, ended: bool = True) -> str:
+    """The pattern of an output, as it is or, unless it has ended, as it begins."""
+    lines = [_line_like(line) for line in shown.splitlines()]
+    end = r"\s*" if ended else ""
+    return "".join(lines) + end
+
+
+def _line_like(line: str) -> str:
+    if line.strip() == "...":
+        return r"(?:.*\n)*?"
+    pattern, rest = "", line.rstrip()
+    while varying := _VARYING.search(rest):
+        pattern += re.escape(rest[: varying.start()]) + _MAY_BE[(varying.lastindex or 1) - 1]
+        rest = rest[varying.end() :]
+    return pattern + re.escape(rest) + r" *\n"

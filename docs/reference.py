@@ -1,0 +1,255 @@
+"""Brings what is generated in the pages up to date: public names, errors, metrics; settings and commands as well.
+
+python docs/reference.py --write
+
+Each generated part of a page stands between a comment that names it and the comment that ends it. What is generated
+comes from docstrings, signatures and the tables of the code; a test compares it with the pages.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jetbus.daemon.about import JOURNAL_NUMBERS, NUMBERS, RATES, Number
+from jetbus.errors import Invalid, JetError
+
+DOCS = Path(__file__).parent
+END = "<!-- end -->\n"
+MODULES = (
+    "jetbus",
+    "jetbus.daemon",
+    "jetbus.errors",
+    "jetbus.journal",
+    "jetbus.rules",
+    "jetbus.bridge",
+    "jetbus.player",
+    "jetbus.recorder",
+    "jetbus.spark",
+    "jetbus.testing",
+)
+CONSTANTS = {
+    "ALTERNATIVES_MAX": "how many texts the list of one operator may have.",
+    "EVERYTHING": "the rule without any test.",
+    "MESSAGES": "the message that goes with each code.",
+    "PATH_TESTS": "the path operators by name; adding one is one row.",
+    "RULES_MAX": "how many tests a rule may have.",
+    "TYPES": "the types that `isType` and sorting know.",
+    "UNCHANGED": "returned by `on_set`: accepted, but the state keeps its value for now.",
+    "VALUE_TESTS": "the value operators by name; adding one is one row.",
+    "__version__": "the version of the package, as text.",
+}
+"""What is no class and no function has no docstring that could be read at run time."""
+GIVEN = ("Fetch", "Journal", "Method", "Mirror", "Published", "Sorted", "State")
+"""Classes that nobody makes by their name: other calls give them."""
+SHOWN = {"Daemon": ("start", "stop", "reload", "config_as_listening")}
+"""Classes of which only some members are meant for others."""
+
+
+# -- words
+
+
+def summary(thing: Any) -> str:
+    """The first paragraph of a docstring, as Markdown."""
+    paragraph = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    return " ".join(paragraph.split()).replace("``", "`")
+
+
+def call(name: str, function: Any) -> str:
+    """How a function is called: names and defaults, without types."""
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", "cls")
+    ]
+    shown = str(inspect.Signature(parameters))
+    return re.sub(
+        r"<(?:built-in )?function (\w+)[^>]*>|<(?:object|[\w.]+) [^>]*>", lambda found: found[1] or "...", name + shown
+    )
+
+
+def row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    """A table whose first row is its head."""
+    head, *body = rows
+    return row(*head) + row(*["---"] * len(head)) + "".join(row(*cells) for cells in body)
+
+
+# -- public names
+
+
+def names(module_name: str) -> str:
+    """A line for each exported name, then a table for each class that has members."""
+    module = importlib.import_module(module_name)
+    lines = [f"- `{name}`: {_about(name, getattr(module, name))}\n" for name in module.__all__]
+    return "".join(lines) + "".join(_classes(module))
+
+
+def _about(name: str, thing: Any) -> str:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    return summary(thing)
+
+
+def _classes(module: ModuleType) -> Iterator[str]:
+    exported = {name: getattr(module, name) for name in module.__all__}
+    for name, thing in exported.items():
+        is_plain_class = inspect.isclass(thing) and not issubclass(thing, Exception)
+        if (
+            not is_plain_class
+            or name.endswith("Async")
+            or thing.__module__.startswith("jetbus.rules") != (module.__name__ == "jetbus.rules")
+        ):
+            continue
+        twin = exported.get(f"{name}Async")
+        rows = list(_members(thing, twin))
+        if rows:
+            title = f"{name} and {name}Async" if twin else name
+            made = "" if name in GIVEN else f"`{call(name, thing)}`\n\n"
+            yield f"\n### {title}\n\n{made}" + table(("member", "what it is or does"), *rows)
+
+
+def _members(kind: type, twin: type | None) -> Iterator[tuple[str, str]]:
+    for name, member in _own(kind):
+        about = summary(getattr(twin, name, member))
+        if not about or name not in SHOWN.get(kind.__name__, (name,)):
+            continue
+        is_awaited = _is_awaited(getattr(twin or kind, name, None))
+        shown = call(name, member) if inspect.isfunction(member) else name
+        yield f"`{shown}`", about + (" *awaited*" if is_awaited else "")
+
+
+def _is_awaited(member: Any) -> bool:
+    if not inspect.isfunction(member):
+        return False
+    return inspect.iscoroutinefunction(member) or "Awaitable" in str(inspect.signature(member).return_annotation)
+
+
+def _own(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public members that jetbus has written, in the order of the code."""
+    seen: set[str] = set()
+    for base in kind.__mro__:
+        if not base.__module__.startswith("jetbus"):
+            continue
+        for name, member in vars(base).items():
+            plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            is_member = inspect.isfunction(plain) or isinstance(plain, property | functools.cached_property)
+            if is_member and not name.startswith("_") and name not in seen:
+                seen.add(name)
+                yield name, plain
+
+
+# -- errors
+
+
+def errors() -> str:
+    """The errors of the bus: class, code, key of data, meaning."""
+    rows = [
+        (f"{'&nbsp;' * 4 * depth}`{kind.__name__}`", _code(kind), _key(kind), summary(kind))
+        for depth, kind in _tree(JetError)
+    ]
+    return table(("error", "code", "key of `data`", "meaning"), *rows)
+
+
+def other_errors(root: type[Exception]) -> Callable[[], str]:
+    def made() -> str:
+        rows = [(f"{'&nbsp;' * 4 * depth}`{kind.__name__}`", summary(kind)) for depth, kind in _tree(root)]
+        return table(("error", "meaning"), *rows)
+
+    return made
+
+
+def _tree(root: type[Exception], depth: int = 0) -> Iterator[tuple[int, type[Exception]]]:
+    """An error and those below it, as long as they are ours."""
+    yield depth, root
+    for kind in root.__subclasses__():
+        if kind.__module__ == root.__module__:
+            yield from _tree(kind, depth + 1)
+
+
+def _code(kind: type[Exception]) -> str:
+    named = [base for base in kind.__mro__ if "code" in vars(base)]
+    return str(getattr(kind, "code", "")) if named and named[0] is not JetError else ""
+
+
+def _key(kind: type[Exception]) -> str:
+    if not issubclass(kind, Invalid) or "key" not in vars(kind):
+        return ""
+    return f"`{kind.key}`"
+
+
+# -- metrics
+
+
+def metrics() -> str:
+    """The figures of the daemon: state below $jet/, metric, kind, meaning."""
+    return table(("state", "metric", "kind", "meaning"), *(_figure(number) for number in NUMBERS))
+
+
+def _figure(number: Number) -> tuple[str, ...]:
+    states = [number.name, *([RATES[number.name]] if number.name in RATES else [])]
+    return ", ".join(f"`$jet/{state}`" for state in states), f"`{number.metric}`", number.kind, number.help
+
+
+def journal_metrics() -> str:
+    """The figures of the journal."""
+    rows = [(f"`{number.metric}`", number.kind, number.help) for number in JOURNAL_NUMBERS]
+    return table(("metric", "kind", "meaning"), *rows)
+
+
+# -- pages
+
+
+def _parts() -> dict[str, dict[str, Callable[[], str]]]:
+    """What is generated: page, name of the part, how it is made."""
+    from jetbus.journal.errors import JournalError
+    from jetbus.spark.errors import JetSparkError
+
+    return {
+        "api.md": {name: functools.partial(names, name) for name in MODULES},
+        "errors.md": {
+            "errors": errors,
+            "errors of the journal": other_errors(JournalError),
+            "errors of Spark": other_errors(JetSparkError),
+        },
+        "daemon.md": {"metrics": metrics},
+    }
+
+
+PARTS = _parts()
+
+
+def with_parts(page: str, text: str) -> str:
+    """The text of a page with its generated parts brought up to date."""
+    for name, made in PARTS[page].items():
+        start = f"<!-- {name}: made by docs/reference.py -->\n"
+        before, found, rest = text.partition(start)
+        if not found:
+            raise LookupError(f"{page} has no place for {name}: write {start!r} and {END!r} into it")
+        text = before + start + made() + END + rest.partition(END)[2]
+    return text
+
+
+def main() -> None:
+    for page in PARTS:
+        path = DOCS / page
+        path.write_text(with_parts(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+    for script in ("settings.py", "cli_reference.py"):
+        runpy.run_path(str(DOCS / script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python docs/reference.py --write")
+    main()

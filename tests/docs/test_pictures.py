@@ -1,0 +1,43 @@
+"""The pictures of the pages are whole, need nothing from elsewhere, and show commands that exist."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from docs.test_blocks import check_jet
+from support.docs import DOCS, PAGES
+
+PICTURES = sorted(DOCS.rglob("*.svg"))
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_pictures_are_whole(picture: Path) -> None:
+    """A picture is one well-formed document that loads nothing and runs nothing."""
+    text = picture.read_text(encoding="utf-8")
+    assert Xml.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 - our own file
+    assert set(re.findall(r"https?://[^\s\"')]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "<script" not in text
+
+
+def test_pictures_are_used() -> None:
+    """Every picture is on a page."""
+    shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))}
+    assert {picture.name for picture in PICTURES} <= {Path(name).name for name in shown}
+
+
+def test_the_bus_that_is_watched() -> None:
+    """The picture of a bus being watched shows the commands that draw it, and they are commands of jet."""
+    drawing = runpy.run_path(str(DOCS / "picture.py"))
+    text = "".join(Xml.fromstring(drawing["PICTURE"].read_text(encoding="utf-8")).itertext())  # noqa: S314
+    plain = text.replace("\xa0", " ")
+    for words in drawing["SHOWN"]:
+        check_jet(words)
+        assert f"$ {drawing['shown'](words)}" in plain
+    check_jet(drawing["DEMO"])
+    assert "plant/pump/2/" in plain
+    assert "measuring" not in plain
