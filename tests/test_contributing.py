@@ -72,7 +72,9 @@ def tree(tmp_path: Path) -> Path:
     """A copy of the tree."""
     for name in (*COPIED, *PAGES):
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "results"))
+            shutil.copytree(
+                ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "results")
+            )
         else:
             shutil.copy(ROOT / name, tmp_path / name)
     modules = ROOT / "tests" / "interop" / "node_modules"

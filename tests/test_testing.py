@@ -84,6 +84,15 @@ def test_daemon_that_cannot_start() -> None:
             RunningDaemon(tcp=taken).start()
 
 
+def test_what_cannot_start_says_why(tmp_path: Path) -> None:
+    """A daemon that cannot be made fails at once, with the cause."""
+    taken = tmp_path / "file"
+    taken.write_text("no folder")
+    with pytest.raises(Exception, match="file") as problem, running_daemon(journal=taken):
+        pass
+    assert not isinstance(problem.value, TimeoutError)
+
+
 CONFTEST = 'pytest_plugins = ["jetbus.testing"]\n'
 TESTS = """
 import jetbus

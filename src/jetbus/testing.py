@@ -96,8 +96,8 @@ class RunningDaemon:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        daemon = Daemon(self._config)
         try:
+            daemon = Daemon(self._config)
             await daemon.start()
         except BaseException as problem:
             self._problem = problem
