@@ -1,6 +1,7 @@
 """Spark over a journal against Spark over Parquet, and the pipeline from end to end; ratios from one run.
 
     .venv/bin/python bench/spark_bars.py --events 10000000
+    .venv/bin/python bench/spark_bars.py --events 50000000 --only pipeline --every 5000000    is the cost flat?
 
 Prints a line per figure. Scans are `noop` writes, so that all columns are really read; each is run twice and the
 second run counts. Trust the ratios, not the seconds.
@@ -20,7 +21,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from jetbus import journal
-from jetbus.spark import Pipeline, session
+from jetbus.spark import Batch, Pipeline, session
+from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, schema_of
 
 PATHS = 1000
@@ -89,21 +91,48 @@ def compare(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, 
         print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet", flush=True)
 
 
-def pipeline(spark: SparkSession, directory: Path, tables: Path, events: int, batch_events: int) -> None:
-    rates: list[float] = []
+def compacted(spark: SparkSession, directory: Path, parquet: Path, events: int) -> None:
+    """Whole history of a journal that is compacted but for its newest segment."""
+    journal.compact(directory)
+    jet_s, native_s = scan_s(read_journals(spark, directory)), scan_s(spark.read.parquet(str(parquet)))
+    name = "scan of compacted history"
+    print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet", flush=True)
+
+
+class Progress:
+    """What each stretch of so many events cost: a line as soon as it is over."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.rates: list[float] = []
+        self.events = 0
+        self._told = 0
+        self._used_s, self._at_s = cpu_s(), time.perf_counter()
+
+    def see(self, batch: Batch) -> None:
+        self.rates.append(batch.events / batch.seconds)
+        self.events += batch.events
+        if self.every and self.events - self._told >= self.every:
+            used_s, at_s, fresh = cpu_s(), time.perf_counter(), self.events - self._told
+            print(
+                f"{f'  up to {self.events:,}':28} {fresh / (at_s - self._at_s):12,.0f} events/s   "
+                f"{(used_s - self._used_s) / fresh * 1e6:.1f} us of processor per event",
+                flush=True,
+            )
+            self._told, self._used_s, self._at_s = self.events, used_s, at_s
+
+
+def pipeline(spark: SparkSession, directory: Path, tables: Path, events: int, batch_events: int, every: int) -> None:
     began_s = cpu_s()
-    with Pipeline(
-        spark,
-        directory,
-        tables,
-        batch_events_max=batch_events,
-        on_batch=lambda batch: rates.append(batch.events / batch.seconds),
-    ) as running:
+    seen = Progress(every)
+    with Pipeline(spark, directory, tables, batch_events_max=batch_events, on_batch=seen.see) as running:
         seconds = timed(running.run_once)
     used_s = cpu_s() - began_s
+    rates = seen.rates
     print(f"{'all tables, end to end':28} {events / seconds:12,.0f} events/s   in {seconds:.1f} s", flush=True)
     print(
-        f"{'  first and last whole batch':28} {rates[0]:12,.0f} and {rates[len(rates) - 2]:,.0f} events/s", flush=True
+        f"{'  first and last whole batch':28} {rates[0]:12,.0f} and {rates[max(len(rates) - 2, 0)]:,.0f} events/s",
+        flush=True,
     )
     print(f"{'  what limits it':28} {limit(events, seconds, used_s)}", flush=True)
 
@@ -142,6 +171,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--only", choices=["compare", "pipeline"])
+    parser.add_argument("--every", type=int, default=0, help="show what each stretch of so many events costs")
     given = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="jetbus-spark-"))
     try:
@@ -152,7 +182,9 @@ def main() -> None:
         if given.only != "pipeline":
             compare(spark, scratch / "journal", scratch / "parquet", scratch, given.events)
         if given.only != "compare":
-            pipeline(spark, scratch / "journal", scratch / "tables", given.events, given.batch_events)
+            pipeline(spark, scratch / "journal", scratch / "tables", given.events, given.batch_events, given.every)
+        if given.only != "pipeline":
+            compacted(spark, scratch / "journal", scratch / "parquet", given.events)
         spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

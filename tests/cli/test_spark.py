@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+import jetbus
 from cli.plant import record
 from cli.running import Jet
 from cli.test_examples import ALL
 from jetbus.cli.frame import Command
+from support.daemon import Daemon
 
 SECONDS = 20
 WITHIN_S = 800
@@ -42,7 +45,21 @@ QUESTIONS = {
     "behind": "jet pipeline status t2 --journal log",
     "wrong": "jet sql 'select nothing from nowhere' --tables tables",
     "condition": "jet pipeline backtest bad.toml --journal log",
+    "hole": "jet pipeline backfill --journal log --tables t2 --since now",
+    "both ways": "jet pipeline run --journal log --tables t2 --once --every 1s",
+    "no daemon": "jet pipeline run --journal jet://127.0.0.1:1 --tables t3",
+    "publish": "jet pipeline run --journal {url} --tables t4 --publish spark --stages stages.toml --once",
+    "live": "jet pipeline status t4 --journal {url}",
+    "stage": "jet sql 'select two from twice' --tables t4",
+    "log": "jet sql 'select count(*) as n from log where path = \"n\"' --journal {url}",
 }
+STAGES = """[stage.twice]
+file = "twice.py"
+publish = true
+"""
+TWICE = """def twice(events):
+    return events.where("path = 'n'").selectExpr("ts", "path", "2 * num as two")
+"""
 
 
 class Said(NamedTuple):
@@ -59,20 +76,54 @@ class Said(NamedTuple):
 
 @pytest.mark.spark
 @pytest.mark.timeout(WITHIN_S + 60)
-def test_the_spark_side(tmp_path: Path) -> None:
+def test_the_spark_side(tmp_path: Path, start_daemon: Callable[..., Daemon]) -> None:
     """Tables are made, kept, looked at and asked; alarms are tried on what was; mistakes are told in one sentence."""
     record(tmp_path / "log", SECONDS)
     (tmp_path / "alarms.toml").write_text(ALARMS)
     (tmp_path / "bad.toml").write_text(ALARMS.replace("num >=", "nmu >="))
-    lines = [*EXAMPLES, *QUESTIONS.values()]
+    (tmp_path / "stages.toml").write_text(STAGES)
+    (tmp_path / "twice.py").write_text(TWICE)
+    daemon = start_daemon("--journal", str(tmp_path / "live"))
+    url = f"jet://{daemon.listens['tcp']}"
+    lines = [*EXAMPLES, *(question.replace("{url}", url) for question in QUESTIONS.values())]
+    with jetbus.Peer(url) as peer:
+        shown: list[tuple[str, Any]] = []
+        peer.add_state("n", 21)
+        peer.fetch("spark/**", lambda event: shown.append((event.path, event.value)), policy="every")
+        said = run_all(tmp_path, lines)
+        states = dict(reversed(shown))
+    for line, one in zip(EXAMPLES, said, strict=False):
+        assert (one.code, one.err) == (0, ""), (line, one)
+    check_answers(said)
+    asked = dict(zip(QUESTIONS, said[len(EXAMPLES) :], strict=True))
+    check_live(asked, states)
+
+
+def run_all(tmp_path: Path, lines: list[str]) -> list[Said]:
+    """Run these lines, one after the other in one process."""
     done = Jet("", tmp_path)._run(
         [sys.executable, "-c", PROGRAM], json.dumps(lines), {"SPARK_MASTER": "local[2]"}, WITHIN_S
     )
     assert done.code == 0, done
     said = [Said(*json.loads(line)) for line in done.out.splitlines()]
     assert len(said) == len(lines)
-    for line, one in zip(EXAMPLES, said, strict=False):
-        assert (one.code, one.err) == (0, ""), (line, one)
+    return said
+
+
+def check_live(asked: dict[str, Said], states: dict[str, Any]) -> None:
+    """A daemon is read, its bus shows what comes of it, and stages of one's own become tables."""
+    assert sum(batch["events"] for batch in asked["publish"].records()) >= 2
+    assert states["spark/twice/n"]["two"] == 42
+    assert states["spark/pipeline/batch"] is not None
+    (live,) = asked["live"].records()
+    assert live["running"] is False
+    assert live["behind"] >= 0
+    assert asked["stage"].records() == [{"two": 42}]
+    assert asked["log"].records() == [{"n": 1}]
+
+
+def check_answers(said: list[Said]) -> None:
+    """What the commands say of a journal in a folder."""
     events = SECONDS + 3
     assert sum(batch["events"] for batch in said[0].records()) in (events, events + 1)  # with a stop
     asked = dict(zip(QUESTIONS, said[len(EXAMPLES) :], strict=True))
@@ -84,7 +135,34 @@ def test_the_spark_side(tmp_path: Path) -> None:
     (raised,) = said[EXAMPLES.index("jet pipeline backtest alarms.toml --journal log")].records()
     assert (raised["alarm"], raised["path"]) == ("high", "plant/tank/level")
     assert [bus["behind"] for bus in asked["behind"].records()] == [0]
-    for case, why in (("wrong", "nowhere"), ("condition", "nmu")):
+    mistakes = {
+        "wrong": "nowhere",
+        "condition": "nmu",
+        "hole": "events between would be missing",
+        "both ways": "--once looks once",
+        "no daemon": "no daemon at",
+    }
+    for case, why in mistakes.items():
         assert asked[case].code == 2
         assert why in asked[case].err
         assert len(asked[case].err.splitlines()) == 1, asked[case]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(WITHIN_S + 60)
+def test_a_pipeline_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal one sees that Spark starts, then a bar with rates and a line per batch; Ctrl-C ends it cleanly."""
+    monkeypatch.setattr("cli.running.DEADLINE_S", WITHIN_S)
+    record(tmp_path / "log", SECONDS)
+    jet = Jet("", tmp_path)
+    words = ("pipeline", "run", "--journal", "log", "--tables", "tables", "--every", "100ms")
+    with jet.terminal(*words, columns=120, SPARK_MASTER="local[2]") as terminal:
+        terminal.until("starting Spark")
+        terminal.until(f"of {SECONDS + 3} events")
+        terminal.until("events_per_s")
+        terminal.until(" s behind")
+        terminal.press("\x03")
+        code, text = terminal.end()
+    assert code == 130
+    assert "Traceback" not in text
+    assert "Error" not in text

@@ -92,7 +92,7 @@ def test_small_files_are_merged(spark: SparkSession, tmp_path: Path) -> None:
     with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=40) as pipeline:
         pipeline.run_once()
         assert pipeline.store.manifest.batch == 8
-        while pipeline.store.merge(spark):
+        while pipeline.store.merge():
             pass
     tables = Tables(spark, tmp_path / "tables")
     days = len(list((tmp_path / "tables" / "events").iterdir()))

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from jetbus import journal
+from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 from spark.compare import rows_of
 from spark.journals import numbers, write_events, write_log
@@ -59,6 +60,18 @@ def test_a_journal_is_read_as_it_was_written(spark: SparkSession, tmp_path: Path
     assert got == sorted(tuple(event) for event in log)
     listed = spark.read.format("jet").load([str(directory) for directory in directories])
     assert listed.count() == len(log)
+
+
+def test_whole_journals_are_read_natively_as_far_as_they_are_compacted(spark: SparkSession, tmp_path: Path) -> None:
+    """What is compacted comes from Parquet, what is not from segments: every event once, in the columns of ``jet``."""
+    log = make_log(random.Random(9), 600)
+    directories = write_log(tmp_path, log, segment_events=150)
+    journal.compact(directories[0])
+    frame = read_journals(spark, *directories)
+    assert frame.schema == schema_of(JOURNAL)
+    assert len(frame.inputFiles()) == len(list(directories[0].rglob("*.parquet")))
+    got = sorted(tuple(str(value) for value in row.values()) for row in rows_of(frame))
+    assert got == sorted(tuple(str(value) for value in event) for event in log)
 
 
 READS: dict[str, tuple[dict[str, str], Callable[[Event], bool]]] = {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
@@ -48,13 +51,13 @@ PLAIN_ALARMS = [
 
 
 def run_stages(rows: DataFrame, carried: dict[str, DataFrame], clock: Clock) -> dict[str, DataFrame]:
-    """All stages over one batch, by the name of what each carries; three of them from one timeline."""
-    told = stages.told_before(carried.get("history"), carried.get("availability"))
-    line = stages.timeline(rows, told, clock, parts=1).localCheckpoint()
+    """All stages over one batch, by the name of what each carries."""
+
+    def carry(stage: str, _table: str) -> DataFrame | None:
+        return carried.get(stage)
+
     return {
-        "history": stages.history_of(line),
-        "rollups": stages.rollups(stages.history_of(line), carried.get("rollups"), clock),
-        "availability": stages.availability_of(line, carried.get("availability")),
+        **{stage: stages.of_paths(stage, rows, carry, clock) for stage in ("history", "rollups", "availability")},
         "requests": stages.requests(rows, carried.get("requests"), clock),
         "alarms": alarm_stage(ALARMS, rows, carried.get("alarms"), clock),
     }
@@ -125,6 +128,21 @@ def test_a_whole_log_gives_the_same(spark: SparkSession) -> None:
         wanted = WANTED[name](log)
         assert wanted, f"a log that leaves {name} empty shows nothing"
         assert_same(name, rows_of(make(rows)), wanted)
+
+
+def test_tasks_write_what_they_would_give(spark: SparkSession, tmp_path: Path) -> None:
+    """A large batch, written by tasks in several parts, leaves the rows that plain Python gives in files by table."""
+    log = make_log(random.Random(15), 300)
+    rows = tables.events(frame(spark, log)).localCheckpoint()
+    clock = replace(read_clock(rows), counts={"plant": 2 * stages.PART_EVENTS})
+    for stage in stages.write_paths(rows, None, clock, str(tmp_path)):
+        for name in (*stages.SIZES,) if stage == "rollups" else (stage,):
+            files = [*(tmp_path / stage / f"into={name}").rglob("*.parquet")]
+            files += [*(tmp_path / name / "into=open").rglob("*.parquet")]
+            assert len(files) > 1
+            assert_same(
+                name, rows_of(pa.concat_tables(pq.ParquetFile(file).read() for file in files)), WANTED[name](log)
+            )
 
 
 @few

@@ -6,14 +6,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from jetbus.cli.failures import Code
-from jetbus.cli.frame import DURATION, Example, Family, command
+from jetbus.cli.batches import COLUMNS, progress, record_of
+from jetbus.cli.buses import Bus
+from jetbus.cli.failures import Code, usage
+from jetbus.cli.frame import DURATION, Example, Family, bus_is_named, command
 from jetbus.cli.output import Output
 from jetbus.cli.past import since_option, until_option
 from jetbus.cli.spark import (
@@ -28,10 +29,8 @@ from jetbus.cli.spark import (
 
 pipeline = Family("pipeline", help="Journals into tables, by Spark: history, rollups, availability, requests, alarms.")
 
-LOOK_S = 1
-"""How often a running pipeline is looked at."""
-COLUMNS = ("number", "events", "seconds", "lag_s")
 _alarms = click.option("--alarms", metavar="FILE", help="TOML file of alarms")
+_stages = click.option("--stages", metavar="FILE", help="TOML file of stages of your own")
 
 
 @contextmanager
@@ -50,36 +49,40 @@ def _run(
     form: str | None,
     journals: tuple[str, ...],
     tables: str,
-    alarms: str | None,
     master: str | None,
     *,
     every_s: float | None = None,
     batches: int | None = None,
+    login: dict[str, str] | None = None,
     **options: Any,
 ) -> int:
     """Run a pipeline, once without ``every_s``; each batch is printed."""
     with spark_explained():
-        check_journals(journals)
+        check_journals(journals, **(login or {}))
+        options |= login or {}
         from jetbus.spark.alarms import read_alarms
-        from jetbus.spark.pipeline import Pipeline
+        from jetbus.spark.pipeline import Batch, Pipeline
 
-        if alarms is not None:
-            read_alarms(alarms)
+        if options.get("alarm_file") is not None:
+            read_alarms(options["alarm_file"])
+        # Spark has a handler of its own for Ctrl-C, which ours must follow.
         spark, printing = started(master), threading.Lock()
         done = 0
         with Output(COLUMNS, form, stream=True, heads=True, value="events") as out, _signals() as came:
 
-            def tell(batch: Any) -> None:
+            def tell(batch: Batch) -> None:
                 nonlocal done
                 with printing:
                     done += 1
-                    out.put({**asdict(batch), "seconds": round(batch.seconds, 3), "lag_s": round(batch.lag_s, 3)})
+                    out.put(record_of(batch))
+                    show(batch)
 
-            with Pipeline(spark, journals, tables, alarm_file=alarms, on_batch=tell, **options) as running:
+            with (
+                Pipeline(spark, journals, tables, on_batch=tell, **options) as running,
+                progress(running.behind) as show,
+            ):
                 running.start(every_s or 1.0, once=every_s is None)
-                while not came and (batches is None or done < batches):
-                    if running.wait(LOOK_S):
-                        break
+                running.follow(lambda: len(came) or (batches is not None and done >= batches))
     return Code.INTERRUPTED if signal.SIGINT in came else Code.OK
 
 
@@ -89,37 +92,83 @@ def _run(
         Example("jet pipeline run --journal log --tables tables --batches 1", "keep tables up to date; one batch here"),
         Example("jet pipeline run --journal log --tables t2 --alarms alarms.toml --once", "with alarms, to the end"),
     ],
-    bus=False,
 )
 @journals_option
 @tables_option
 @_alarms
+@_stages
+@click.option("--publish", metavar="PREFIX", help="show lag, rollups and alarms below this path, and answer questions")
+@click.option("--query-group", "groups", multiple=True, metavar="GROUP", help="only its members may ask; repeatable")
 @master_option
 @click.option("--once", is_flag=True, help="end when all that is there now has been read")
-@click.option("--every", "every_s", type=DURATION, default="1s", metavar="DURATION", help="how often to look; 1s")
+@click.option("--every", "every_s", type=DURATION, metavar="DURATION", help="how often to look; 1s unless given")
 @click.option("--batches", type=click.IntRange(1), metavar="N", help="end after so many batches with events")
+@click.option("--batch-events", type=click.IntRange(1), metavar="N", help="events of one batch, at the most; 1000000")
 def run(
+    bus: Bus,
     form: str | None,
     journals: tuple[str, ...],
     tables: str,
     alarms: str | None,
+    stages: str | None,
+    publish: str | None,
+    groups: tuple[str, ...],
     master: str | None,
     once: bool,
-    every_s: float,
+    every_s: float | None,
     batches: int | None,
+    batch_events: int | None,
 ) -> int:
     """Keep the tables in a folder up to date with journals, until Ctrl-C or SIGTERM.
 
     Each batch is printed when it is in the tables. What was killed goes on after the last batch: no event is lost or
-    taken twice.
+    taken twice. A first Ctrl-C waits for the batch, a second one does not.
+
+    With --publish what it finds is shown at the daemon that is read, or at the bus of --url; docs/spark.md has the
+    states, and the methods that answer questions.
     """
-    return _run(form, journals, tables, alarms, master, every_s=None if once else every_s, batches=batches)
+    if once and every_s is not None:
+        raise usage("--once looks once and --every again and again; give one of them")
+    remote = any("://" in journal for journal in journals)
+    options: dict[str, Any] = {"publish": publish, "query_groups": groups}
+    if batch_events is not None:
+        options["batch_events_max"] = batch_events
+    if publish is not None and (bus_is_named() or not remote):
+        options["publish_url"] = _daemon(bus)
+    return _run(
+        form,
+        journals,
+        tables,
+        master,
+        every_s=None if once else every_s or 1.0,
+        batches=batches,
+        login=_login(bus) if remote else None,
+        alarm_file=alarms,
+        stage_file=stages,
+        **options,
+    )
+
+
+def _login(bus: Bus) -> dict[str, str]:
+    """Who to be at the daemons that are read, if the command line says so; else their addresses do."""
+    if click.get_current_context().params.get("user") is None:
+        return {}
+    return {name: text for name, text in (("user", bus.user), ("password", bus.password)) if text is not None}
+
+
+def _daemon(bus: Bus) -> Any:
+    """The bus of the command line, as the Spark side names it."""
+    from jetbus.spark.options import Daemon
+
+    if bus.ca is not None:
+        raise usage("--ca is not for Spark; let the machine trust the certificate, or publish at another address")
+    return Daemon(bus.url or bus.shown_url, bus.user, bus.password)
 
 
 @command(
     name="backfill",
     examples=[
-        Example("jet pipeline backfill --journal log --tables past --since -1h", "the last hour, in a new folder"),
+        Example("jet pipeline backfill --journal log --tables past --since -1h --until now", "the last hour"),
         Example("jet pipeline backfill --journal log --tables past", "and what has come since"),
     ],
     bus=False,
@@ -128,6 +177,7 @@ def run(
 @journals_option
 @tables_option
 @_alarms
+@_stages
 @since_option
 @until_option
 @master_option
@@ -136,17 +186,20 @@ def backfill(
     journals: tuple[str, ...],
     tables: str,
     alarms: str | None,
+    stages: str | None,
     since: str | None,
     until: str | None,
     master: str | None,
 ) -> int:
-    """Make tables of what journals have recorded, and end.
+    """Make tables of a time that journals have recorded, in a new folder, and end.
 
-    Tables only go on: events from before their last one are not added. Give a new folder for these.
+    What was stopped or killed goes on with the same command. A later run, without --since, adds what comes after
+    --until. Tables have no holes and do not grow backwards: a time that would need that is refused, and so is a folder
+    that another pipeline writes to.
     """
     options: dict[str, Any] = {"since": since, "until": until}
     options = {name: instant for name, instant in options.items() if instant is not None}
-    return _run(form, journals, tables, alarms, master, **options)
+    return _run(form, journals, tables, master, alarm_file=alarms, stage_file=stages, **options)
 
 
 @command(
@@ -158,9 +211,12 @@ def backfill(
     bus=False,
 )
 @click.argument("tables", metavar="DIR")
-@click.option("--journal", "-j", "journals", multiple=True, metavar="DIR", help="compare with these")
+@click.option("--journal", "-j", "journals", multiple=True, metavar="DIR|URL", help="compare with these")
 def status(form: str | None, tables: str, journals: tuple[str, ...]) -> None:
-    """How far the tables in DIR have come with each bus: the last event, when it was, and the size of all tables."""
+    """How far the tables in DIR have come with each bus: the last event, when it was, whether a pipeline is at work.
+
+    Bytes are those of all tables together.
+    """
     with spark_explained():
         from jetbus.journal.instants import write_instant
         from jetbus.spark.manifest import read_manifest
@@ -168,19 +224,40 @@ def status(form: str | None, tables: str, journals: tuple[str, ...]) -> None:
         found = read_manifest(Path(tables))
         last = _last_seqs(journals)
     size = sum(file.bytes for files in (*found.tables.values(), *found.open.values()) for file in files)
-    columns = ("bus", "batch", "seq", "at", "bytes", "behind")
+    running = _is_locked(Path(tables, "lock"))
+    columns = ("bus", "batch", "seq", "at", "bytes", "running", "behind")
     with Output(columns, form, value="seq") as out:
         for bus, seq in found.seqs.items():
             told = {"bus": bus, "batch": found.batch, "seq": seq, "at": write_instant(found.clock_us[bus])}
-            out.put({**told, "bytes": size, **({"behind": last[bus] - seq} if bus in last else {})})
+            behind = {"behind": last[bus] - seq} if bus in last else {}
+            out.put({**told, "bytes": size, "running": running, **behind})
 
 
 def _last_seqs(journals: tuple[str, ...]) -> dict[str, int]:
     if not journals:
         return {}
-    import jetbus.journal
+    from jetbus.spark.buses import OpenBuses
+    from jetbus.spark.options import read_options
 
-    return {bus: offsets["last"] for bus, offsets in jetbus.journal.open(*journals).offsets().items()}
+    buses = OpenBuses(read_options(check_journals(journals)))
+    try:
+        return buses.ends()
+    finally:
+        buses.close()
+
+
+def _is_locked(lock: Path) -> bool:
+    """Whether somebody writes to the tables."""
+    import fcntl
+
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 @command(
@@ -207,14 +284,14 @@ def backtest(
 ) -> None:
     """What the alarms of a TOML FILE would have raised and cleared over recorded history."""
     with spark_explained():
-        check_journals(journals)
+        places = check_journals(journals)
         from jetbus.spark import tables
         from jetbus.spark.alarms import check_alarms, read_alarms
 
         wanted, spark = read_alarms(alarms), started(master)
         check_alarms(wanted, spark)
         options = {name: instant for name, instant in (("since", since), ("until", until)) if instant is not None}
-        found = tables.alarms(spark.read.format("jet").options(**options).load(list(journals)), wanted)
+        found = tables.alarms(spark.read.format("jet").options(**places, **options).load(), wanted)
         with Output(found.columns, form, value=found.columns[0]) as out:
             out.put_all(rows_of(found))
 

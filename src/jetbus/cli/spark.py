@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 master_option = click.option("--master", metavar="URL", help="Spark's master; local[*] unless given")
 tables_option = click.option("--tables", required=True, metavar="DIR", help="the folder of the tables")
 journals_option = click.option(
-    "--journal", "-j", "journals", required=True, multiple=True, metavar="DIR", help="folder or pattern; repeatable"
+    "--journal",
+    "-j",
+    "journals",
+    required=True,
+    multiple=True,
+    metavar="DIR|URL",
+    help="folder, pattern or daemon; repeatable",
 )
 
 
@@ -85,11 +91,19 @@ def _hushed() -> Iterator[None]:
             os.close(stderr)
 
 
-def check_journals(journals: Sequence[str]) -> None:
-    """Fail at once where there is no journal."""
+def check_journals(journals: Sequence[str], **login: str) -> dict[str, str]:
+    """The options of format jet that mean these journals; fails at once where there is none."""
     import jetbus.journal
+    from jetbus.spark.options import read_options
+    from jetbus.spark.pipeline import where
+    from jetbus.spark.remote import connect
 
-    jetbus.journal.open(*journals)
+    found = {**where(journals), **login}
+    if "url" not in found:
+        jetbus.journal.open(*journals)
+    for daemon in read_options(found).daemons if "url" in found else ():
+        connect(daemon).close()
+    return found
 
 
 def rows_of(frame: Any) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ except ModuleNotFoundError as _missing:
 from jetbus.spark.errors import (
     BadAlarm,
     BadOption,
+    BadQuestion,
     BadStage,
     DataLoss,
     JavaMissing,
@@ -22,6 +23,7 @@ from jetbus.spark.errors import (
     NotTables,
     SetsFailed,
 )
+from jetbus.spark.journals import read_journals
 from jetbus.spark.pipeline import Batch, Pipeline
 from jetbus.spark.session import session
 from jetbus.spark.sink import Published, Publisher, publish
@@ -30,6 +32,7 @@ from jetbus.spark.store import Tables, attach
 __all__ = [
     "BadAlarm",
     "BadOption",
+    "BadQuestion",
     "BadStage",
     "Batch",
     "DataLoss",
@@ -43,5 +46,6 @@ __all__ = [
     "Tables",
     "attach",
     "publish",
+    "read_journals",
     "session",
 ]

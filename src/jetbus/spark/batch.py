@@ -1,8 +1,7 @@
-"""All stages over one batch: the rows brought into order once, each table written from that.
+"""All stages over one batch: those that follow a path from event to event in one go, each other one by itself.
 
-The timeline of a batch is kept in memory while history, rollups and availability are made from it, so that there is
-one shuffle and one sort for the three of them. Stages run at the same time, since planning one takes as long as
-running it over few rows.
+They run at the same time, since planning one takes as long as running it over few rows. What a task does with a part
+of a large batch is done right here with the whole of a small one.
 """
 
 from __future__ import annotations
@@ -11,24 +10,23 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from jetbus.spark import stages
 from jetbus.spark.alarms import Alarm, alarms
 from jetbus.spark.clock import Clock
+from jetbus.spark.files import named
+from jetbus.spark.parts import STAGES, part_of, write
 from jetbus.spark.stages import Stage
 from jetbus.spark.store import Store
 
 __all__ = ["run_stages"]
 
-PART_EVENTS = 250_000
-"""Events that one task brings into order."""
+FEW_EVENTS = 20_000
+FEW_OPEN_BYTES = 4 * 1024 * 1024
+"""Batches of no more events, and with no more carried to them, are not worth a job of Spark."""
 THREADS = 4
 """Stages that run at once."""
-
-Made = tuple[str, str, Callable[[], DataFrame]]
-"""Name of a stage, the table whose columns it has, how to make its rows."""
 
 
 def run_stages(
@@ -42,49 +40,43 @@ def run_stages(
 
     ``wanted`` are the alarms to watch for, ``own`` further stages over events by the name of their table.
     """
-    spark = events.sparkSession
-
-    def carried(name: str, table: str) -> DataFrame | None:
-        return store.carried(spark, name, table)
-
-    spans = carried("availability", "availability")
-    told = stages.told_before(carried("history", "history"), spans)
-    line = stages.timeline(events, told, clock, parts=_parts(clock)).persist(StorageLevel.MEMORY_AND_DISK)
-    made: list[Made] = [
-        ("history", "history", lambda: stages.history_of(line)),
-        (
-            "rollups",
-            "rollups_1s",
-            lambda: stages.rollups(stages.history_of(line), carried("rollups", "rollups_1s"), clock),
-        ),
-        ("availability", "availability", lambda: stages.availability_of(line, spans)),
-    ]
+    carried = partial(store.carried, events.sparkSession)
+    alone: dict[str, Stage] = {}
     if clock.requests or store.manifest.open.get("requests"):
-        made.append(("requests", "requests", lambda: stages.requests(events, carried("requests", "requests"), clock)))
+        alone["requests"] = stages.requests
     if wanted:
-        made.append(("alarms", "alarms", lambda: alarms(wanted, events, carried("alarms", "alarms"), clock)))
+        alone["alarms"] = partial(alarms, wanted)
+    alone |= own or {}
 
-    made += [
-        (name, name, partial(_made_by, stage, events, carried, name, clock)) for name, stage in (own or {}).items()
+    def run(name: str, stage: Stage) -> list[str]:
+        store.stage(stage(events, carried(name, name), clock), name, name)
+        return [name]
+
+    few = _few(store, clock)
+    jobs: list[Callable[[], list[str]]] = [
+        partial(_write_here, store, clock) if few else partial(_write_by_spark, store, events, clock),
+        *(partial(run, name, stage) for name, stage in alone.items()),
     ]
-
-    def run(stage: Made) -> str:
-        name, table, rows = stage
-        store.stage(rows(), name, table)
-        return name
-
-    try:
-        with ThreadPoolExecutor(THREADS) as threads:
-            return list(threads.map(run, made))
-    finally:
-        line.unpersist()
+    with ThreadPoolExecutor(THREADS) as threads:
+        return [name for ran in threads.map(_called, jobs) for name in ran]
 
 
-def _made_by(
-    stage: Stage, events: DataFrame, carried: Callable[[str, str], DataFrame | None], name: str, clock: Clock
-) -> DataFrame:
-    return stage(events, carried(name, name), clock)
+def _few(store: Store, clock: Clock) -> bool:
+    open_bytes = sum(file.bytes for stage in STAGES for file in store.manifest.open.get(stage, []))
+    return sum(clock.counts.values()) <= FEW_EVENTS and open_bytes <= FEW_OPEN_BYTES
 
 
-def _parts(clock: Clock) -> int:
-    return -(-sum(clock.counts.values()) // PART_EVENTS)
+def _write_by_spark(store: Store, events: DataFrame, clock: Clock) -> list[str]:
+    return stages.write_paths(events, partial(store.carried, events.sparkSession), clock, str(store.staging))
+
+
+def _write_here(store: Store, clock: Clock) -> list[str]:
+    """The same in this process."""
+    part = part_of(store.staged_files("events"), {stage: store.open_files(stage) for stage in STAGES})
+    for told in write(part.to_batches(), clock=clock, folder=str(store.staging)):
+        named(told.column("file").to_pylist())
+    return list(STAGES)
+
+
+def _called(job: Callable[[], list[str]]) -> list[str]:
+    return job()

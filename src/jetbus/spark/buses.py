@@ -22,6 +22,7 @@ from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import Daemon, Options, Place, places_now
 
 __all__ = [
+    "Bundle",
     "Bus",
     "OpenBuses",
     "SeqRange",
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 PARTITIONS_MAX = 10_000
+BUNDLES_MIN = 32
+"""Where there are more ranges than that, small ones share a task: to start one costs more than to read a few events."""
 
 Seqs = dict[str, int]
 
@@ -133,6 +136,17 @@ class OpenBuses:
         """The last seq of each."""
         return {name: bus.ends()[1] for name, bus in self.now().items()}
 
+    def behind(self, done: Mapping[str, int]) -> int:
+        """How many events of the range that the options give come after those that are done."""
+        return sum(self._behind(bus, done.get(name)) for name, bus in self.now().items())
+
+    def _behind(self, bus: Bus, done: int | None) -> int:
+        since_us, until_us = self._options.since_us, self._options.until_us
+        first, last = bus.ends()
+        begin = done if done is not None else first - 1 if since_us is None else bus.seq_at(since_us)
+        end = last if until_us is None else min(last, bus.seq_at(until_us))
+        return max(0, end - max(begin, first - 1))
+
     def close(self) -> None:
         for bus in self._open.values():
             bus.close()
@@ -171,8 +185,14 @@ class SeqRange(InputPartition):
 
     place: Place
     bus: str
+    """The bus of the events that ``read`` gave last."""
     first: int
     last: int
+
+    @property
+    def size(self) -> int:
+        """How many events there are in it, at the most."""
+        return self.last - self.first + 1
 
     def read(self, wanted: Wanted, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
         """The wanted events. Runs in a task."""
@@ -186,15 +206,43 @@ class SeqRange(InputPartition):
             bus.close()
 
 
+class Bundle(SeqRange):
+    """Small ranges of several buses, read one after the other by one task."""
+
+    def __init__(self, ranges: Sequence[SeqRange]) -> None:
+        super().__init__(ranges[0].place, ranges[0].bus, 1, sum(one.size for one in ranges))
+        self.ranges = ranges
+
+    def read(self, wanted: Wanted, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+        for one in self.ranges:
+            self.bus = one.bus
+            yield from one.read(wanted, fail_on_data_loss=fail_on_data_loss)
+
+
 def cut(buses: Mapping[str, Bus], done: Seqs, last: Seqs, events: int) -> list[SeqRange]:
-    """The ranges after ``done`` up to ``last``, cut to so many events."""
+    """The ranges after ``done`` up to ``last``, cut to so many events, many small ones bundled."""
     total = sum(max(0, last[name] - done[name]) for name in last)
     size = max(events, total // PARTITIONS_MAX)
-    return [
+    ranges = [
         SeqRange(buses[name].place, name, first, min(first + size - 1, bus_last))
         for name, bus_last in last.items()
         for first in range(done[name] + 1, bus_last + 1, size)
     ]
+    return ranges if len(ranges) <= BUNDLES_MIN else _bundled(ranges, size)
+
+
+def _bundled(ranges: Sequence[SeqRange], events: int) -> list[SeqRange]:
+    """The same ranges, so many events in a task and as many tasks as there are bundles at the least."""
+    together_max = -(-len(ranges) // BUNDLES_MIN)
+    bundles: list[list[SeqRange]] = [[]]
+    size = 0
+    for one in ranges:
+        if bundles[-1] and (size + one.size > events or len(bundles[-1]) >= together_max):
+            bundles.append([])
+            size = 0
+        bundles[-1].append(one)
+        size += one.size
+    return [bundle[0] if len(bundle) == 1 else Bundle(bundle) for bundle in bundles]
 
 
 def limited(done: Seqs, last: Seqs, events: int) -> Seqs:

@@ -11,6 +11,7 @@ unknown until the next event of a path, and never part of a mean.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-__all__ = ["CUTS", "Clock", "Cut", "read_clock"]
+__all__ = ["CUTS", "Clock", "Cut", "clock_of", "read_clock"]
 
 CUTS = ("stop", "start", "gap")
 """The events that end every value of their bus."""
@@ -97,7 +98,6 @@ def instant(us: int) -> datetime:
 
 def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Clock:
     """Read the clock off the events of a batch; this runs a small job, and two more where there are cuts."""
-    earlier = dict(before or {})
     found = (
         events.groupBy("bus")
         .agg(
@@ -109,15 +109,27 @@ def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Cl
         )
         .collect()
     )
-    cuts = _found_cuts(events) if any(row.cuts for row in found) else []
+    return clock_of(found, events, before)
+
+
+def clock_of(counted: Sequence[Row], events: DataFrame, before: Mapping[str, int] | None = None) -> Clock:
+    """The clock after events that were counted: rows of bus, seq, us, count, requests, cuts, some for each bus."""
+    earlier = dict(before or {})
+    cuts = _found_cuts(events) if any(row.cuts for row in counted) else []
     known_us = _known_before(events, [(cut.bus, cut.seq) for cut in cuts if cut.event != "stop"], earlier)
+    counts: Counter[str] = Counter()
+    now, seqs = dict(earlier), dict[str, int]()
+    for row in counted:
+        counts[row.bus] += row["count"]
+        now[row.bus] = max(now.get(row.bus, row.us), row.us)
+        seqs[row.bus] = max(seqs.get(row.bus, row.seq), row.seq)
     return Clock(
         before=earlier,
-        now={**earlier, **{row.bus: row.us for row in found}},
+        now=now,
         cuts=tuple(_read_cut(cut, known_us) for cut in cuts),
-        seqs={row.bus: row.seq for row in found},
-        counts={row.bus: row["count"] for row in found},
-        requests=sum(row.requests for row in found),
+        seqs=seqs,
+        counts=dict(counts),
+        requests=sum(row.requests for row in counted),
     )
 
 

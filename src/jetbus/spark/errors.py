@@ -5,6 +5,7 @@
         BadOption       an option, a column or a rule that cannot be meant; ``option`` has its name
             BadAlarm        an entry of an alarm file that cannot be meant
             BadStage        a stage of a user's file that cannot be meant
+        BadQuestion     SQL that is no query over the tables
         DataLoss        events that a checkpoint still needs are gone from the journal
         NotTables       a directory that holds no tables of a pipeline, or those of another one
         SetsFailed      set requests that the bus refused; ``failed`` has them
@@ -14,7 +15,17 @@ All of them are raised in the driver before a job starts, except ``SetsFailed``,
 
 from __future__ import annotations
 
-__all__ = ["BadAlarm", "BadOption", "BadStage", "DataLoss", "JavaMissing", "JetSparkError", "NotTables", "SetsFailed"]
+__all__ = [
+    "BadAlarm",
+    "BadOption",
+    "BadQuestion",
+    "BadStage",
+    "DataLoss",
+    "JavaMissing",
+    "JetSparkError",
+    "NotTables",
+    "SetsFailed",
+]
 
 
 class JetSparkError(Exception):
@@ -49,6 +60,10 @@ class BadStage(BadOption):
 
     def __str__(self) -> str:
         return f"stage {self.option!r}: {self.problem}"
+
+
+class BadQuestion(JetSparkError, ValueError):
+    """SQL that is no query over the tables."""
 
 
 class DataLoss(JetSparkError):

@@ -3,7 +3,8 @@
     python -m jetbus.spark.run --journal DIR|URL --tables DIR [--alarms FILE] [--stages FILE] [--publish PREFIX]
                                [--master URL] [--once | --every 10s]
 
-Prints a JSON line for each batch that has been committed. SIGTERM and Ctrl-C stop it.
+The same as ``jet pipeline run``, for those who start a program of Python such as ``spark-submit`` does. Prints a JSON
+line for each batch that has been committed. SIGTERM and Ctrl-C stop it after its batch, a second one at once.
 """
 
 from __future__ import annotations
@@ -12,16 +13,12 @@ import argparse
 import json
 import signal
 import sys
-import threading
 from dataclasses import asdict
 
 from jetbus.journal.instants import read_duration
 from jetbus.spark.errors import JetSparkError
 from jetbus.spark.pipeline import BATCH_EVENTS_MAX, Batch, Pipeline
 from jetbus.spark.session import session
-
-LOOK_S = 1
-"""How often a running pipeline is looked at, to see whether it has failed."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,6 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stages", help="TOML file of stages of your own")
     parser.add_argument("--publish", metavar="PREFIX", help="show lag, rollups and alarms as states below this path")
     parser.add_argument("--publish-url", metavar="URL", help="daemon to publish at, if not the one that is read")
+    parser.add_argument(
+        "--query-groups", nargs="+", default=(), metavar="GROUP", help="who may ask the tables over the bus; everybody"
+    )
     parser.add_argument("--user", help="who to log in as at the daemon")
     parser.add_argument("--password", help="the password of that user")
     parser.add_argument("--master", help="Spark's master, local[*] unless given")
@@ -43,13 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
     how.add_argument("--once", action="store_true", help="end when all that is there now has been read")
     how.add_argument("--every", default="1s", help="how often to look for new events")
     given = parser.parse_args(arguments)
-    stopped = threading.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda *_: stopped.set())
+    came: list[int] = []
+    _note(came)
     try:
         every_s = read_duration(given.every)
+        spark = session(given.master)
+        _note(came)  # Spark has a handler of its own for Ctrl-C
         with Pipeline(
-            session(given.master),
+            spark,
             given.journal,
             given.tables,
             alarm_file=given.alarms,
@@ -58,15 +59,21 @@ def main(arguments: list[str] | None = None) -> int:
             on_batch=_tell,
             publish=given.publish,
             publish_url=given.publish_url,
+            query_groups=given.query_groups,
             **{name: getattr(given, name) for name in ("user", "password") if getattr(given, name)},
         ) as pipeline:
             pipeline.start(every_s, once=given.once)
-            while not stopped.is_set() and not pipeline.wait(LOOK_S):
-                pass
+            pipeline.follow(lambda: len(came))
     except (JetSparkError, ValueError) as problem:
         print(problem, file=sys.stderr)
         return 1
     return 0
+
+
+def _note(came: list[int]) -> None:
+    """Only note signals from now on: what Spark is asked must not be broken into."""
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda number, _: came.append(number))
 
 
 def _tell(batch: Batch) -> None:

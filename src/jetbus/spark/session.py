@@ -40,8 +40,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.pollingDelay": "20ms",
     # One batch runs more generated classes than the default cache of 100 holds; it would compile all of them each time.
     "spark.sql.codegen.cache.maxEntries": "4000",
-    # The stages of a batch share one sorted copy of it, and must know that it is sorted.
-    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

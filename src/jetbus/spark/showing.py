@@ -6,6 +6,7 @@
     PREFIX/rollups/1s/BUS/PATH          the newest complete window of a state; also 1m and 1h
     PREFIX/alarms/ALARM/BUS/PATH        raised or cleared, since when, by which value
     PREFIX/STAGE/PATH                   rows of a stage of the user's own, where it asks for that
+    PREFIX/query/...                    methods to ask the tables, see ``answers``
 
 The states belong to a peer of the driver and go with it. A batch is shown when it has been committed; showing it again
 changes nothing. What happens below the prefix is recorded like anything else, but never shown: a batch that has nothing
@@ -16,17 +17,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.journal.instants import wall_clock_us, write_instant
 from jetbus.peer import Peer
+from jetbus.spark.answers import Answers
 from jetbus.spark.errors import BadOption
 from jetbus.spark.manifest import Manifest
 from jetbus.spark.options import Daemon
@@ -53,8 +56,11 @@ log = logging.getLogger("jetbus.spark")
 class Showing:
     """The states of one pipeline, from its start to its end."""
 
-    def __init__(self, daemon: Daemon, prefix: str, own: Iterable[OwnStage] = ()) -> None:
+    def __init__(
+        self, daemon: Daemon, prefix: str, own: Iterable[OwnStage] = (), query_groups: Sequence[str] = ()
+    ) -> None:
         self._own = [stage for stage in own if stage.publish]
+        self._query_groups = query_groups
         self.prefix = prefix.strip("/")
         if not self.prefix or self.prefix.startswith("$jet"):
             raise BadOption("publish", f"{prefix!r} is no place for states; give one of your own, such as spark/plant")
@@ -67,8 +73,11 @@ class Showing:
             raise BadOption("publish", str(problem)) from problem
         self._states = Publisher(self._peer, self.prefix)
 
-    def begin(self, directory: Path, manifest: Manifest) -> None:
-        """Show what is known from earlier runs: the last batch, alarms that are still raised, the newest rollups."""
+    def begin(self, spark: SparkSession, directory: Path, manifest: Manifest) -> None:
+        """Show what is known from earlier runs: the last batch, alarms that are still raised, the newest rollups.
+
+        And answer questions from now on.
+        """
         first: Shown = {"pipeline/batch": {"number": manifest.batch, "events": 0, "seconds": 0.0, "at": None}}
         try:
             self._states.show(first.items())
@@ -79,6 +88,7 @@ class Showing:
             ) from problem
         except JetError as problem:
             raise BadOption("publish", str(problem)) from problem
+        Answers(spark, directory).offer(self._peer, self.prefix, self._query_groups)
         self._show(self._known(directory, manifest))
 
     def _known(self, directory: Path, manifest: Manifest) -> Shown:

@@ -22,24 +22,27 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.errors import NotTables
+from jetbus.spark.files import COUNTED, OPEN, merge_files, named, write_events
 from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
 from jetbus.spark.own_stages import know_tables
 from jetbus.spark.schemas import TABLES, Table
-from jetbus.spark.stages import OPEN
 
 __all__ = ["Store", "Tables", "attach"]
 
 MERGE_FILES = 8
 """So many files of one size and day become one."""
 MERGE_BYTES_MIN = 128 * 1024
-MERGE_BYTES_MAX = 128 * 1024 * 1024
-"""Files from this size on are left alone."""
+MERGE_BYTES_MAX = 16 * 1024 * 1024
+"""Files from this size on are left alone: some million rows. Up to twice as much is merged at once, in memory."""
+OPEN_S = 60.0
+"""How long open rows stay that a batch has replaced; they are replaced with every batch, so it cannot be long."""
 TRASH_S = 600.0
 """How long a replaced file stays for those who are reading it."""
 
@@ -53,6 +56,7 @@ class Store:
     def __init__(self, directory: str | Path, *, trash_s: float = TRASH_S) -> None:
         self.directory = Path(directory).absolute()
         self._trash_s = trash_s
+        self._left: dict[str, float] = {}
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = self._locked()
         try:
@@ -118,10 +122,25 @@ class Store:
             return None
         return spark.read.schema(TABLES[table].schema).parquet(*[str(self.directory / file.path) for file in files])
 
+    def open_files(self, stage: str) -> list[Path]:
+        """The files of the rows that a stage has left open."""
+        return [self.directory / file.path for file in self.manifest.open.get(stage, [])]
+
+    def staged_files(self, name: str) -> list[Path]:
+        """The files that a stage has just written."""
+        return _parquet(self.staging / name)
+
     def stage(self, rows: DataFrame, name: str, table: str) -> None:
         """Write what a stage gives, its column ``into`` saying where each row belongs."""
         day = F.when(F.col("into") != OPEN, F.to_date(TABLES[table].time))
         rows.withColumn("day", day).write.mode("overwrite").partitionBy("into", "day").parquet(str(self.staging / name))
+
+    def stage_events(self, rows: DataFrame) -> list[Row]:
+        """Write events; gives for each bus, once or several times, what was counted (see ``files.COUNTED``)."""
+        folder = self.staging / "events" / "into=events"
+        told = rows.mapInArrow(partial(write_events, folder=str(folder)), COUNTED).collect()
+        named(row.file for row in told if row.file is not None)
+        return [row for row in told if row.bus is not None]
 
     def staged(self, spark: SparkSession, name: str, table: str) -> DataFrame:
         """What a stage has just written, to go on from."""
@@ -150,9 +169,16 @@ class Store:
         )
         write_manifest(self.directory, fresh)
         self.manifest = fresh
-        for path in {file.path for files in before.open.values() for file in files} - fresh.files():
-            (self.directory / path).unlink(missing_ok=True)
+        self._leave({file.path for files in before.open.values() for file in files} - fresh.files())
         shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _leave(self, replaced: set[str]) -> None:
+        """Let open files that are no longer named stay a while, for who has just read the manifest."""
+        now_s = time.monotonic()
+        self._left |= dict.fromkeys(replaced, now_s)
+        for path in [path for path, at_s in self._left.items() if at_s + OPEN_S < now_s]:
+            (self.directory / path).unlink(missing_ok=True)
+            del self._left[path]
 
     def _place(self, file: Path, folder: Path, batch: int) -> File:
         """Move a file to where it belongs."""
@@ -163,21 +189,15 @@ class Store:
 
     # -- merging small files
 
-    def merge(self, spark: SparkSession) -> int:
+    def merge(self) -> int:
         """Merge one group of small files, the largest one; gives how many files became one, 0 if there is no need."""
         groups = self._groups()
         if not groups:
             return 0
         (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
-        rows = spark.read.schema(TABLES[table].schema).parquet(*[str(self.directory / file.path) for file in files])
-        # In order of path: who looks for few of them can skip the rest.
-        order: list[str] = [name for name in ("path", "seq") if name in TABLES[table].names]
-        order = order or [TABLES[table].time]
-        rows.coalesce(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(self.staging / "merged"))
-        merged = [
-            self._place(file, Path(table, day), self.manifest.batch) for file in _parquet(self.staging / "merged")
-        ]
-        self._replace(table, files, merged)
+        paths = [self.directory / file.path for file in files]
+        merged = merge_files(paths, table, self.staging / "merged")
+        self._replace(table, files, [self._place(Path(file), Path(table, day), self.manifest.batch) for file in merged])
         return len(files)
 
     def _groups(self) -> dict[tuple[str, str], list[File]]:
@@ -187,7 +207,7 @@ class Store:
             for file in files:
                 if file.bytes < MERGE_BYTES_MAX:
                     groups.setdefault((table, Path(file.path).parts[1], _size_class(file.bytes)), []).append(file)
-        return {key[:2]: files for key, files in groups.items() if len(files) >= MERGE_FILES}
+        return {key[:2]: _as_many_as_fit(files) for key, files in groups.items() if _is_worth_it(files)}
 
     def _replace(self, table: str, gone: list[File], fresh: list[File]) -> None:
         now_s = time.time()
@@ -202,6 +222,24 @@ class Store:
         for file in expired:
             (self.directory / file.path).unlink(missing_ok=True)
         shutil.rmtree(self.staging, ignore_errors=True)
+
+
+def _is_worth_it(files: list[File]) -> bool:
+    """Whether to merge: rather late than twice, unless it is next to nothing."""
+    total_bytes = sum(file.bytes for file in files)
+    is_little = max(file.bytes for file in files) < 8 * MERGE_BYTES_MIN
+    return len(files) >= MERGE_FILES and (is_little or total_bytes >= MERGE_BYTES_MAX)
+
+
+def _as_many_as_fit(files: list[File]) -> list[File]:
+    left = 2 * MERGE_BYTES_MAX
+    chosen = []
+    for file in files:
+        left -= file.bytes
+        if left < 0:
+            break
+        chosen.append(file)
+    return chosen
 
 
 def _size_class(size_bytes: int) -> int:

@@ -59,7 +59,7 @@ def _read(log: DataFrame, until: datetime | None = None) -> tuple[DataFrame, Clo
 def history(log: DataFrame) -> DataFrame:
     """One row per value of a state, with the time it was in force; ``valid_to`` is null if it still is."""
     rows, clock = _read(log)
-    return stages.history(rows, None, clock).drop("into")
+    return stages.of_paths("history", rows, None, clock).drop("into")
 
 
 def rollups(log: DataFrame, window: str = "1m", *, until: datetime | None = None) -> DataFrame:
@@ -72,14 +72,13 @@ def rollups(log: DataFrame, window: str = "1m", *, until: datetime | None = None
         sizes = ", ".join(name.removeprefix("rollups_") for name in stages.SIZES)
         raise BadOption("window", f"there are no windows of {window!r}; there are {sizes}")
     rows, clock = _read(log, until)
-    values = stages.history(rows, None, clock).drop("into")
-    return stages.rollups(values, None, clock).where(F.col("into") == table).drop("into")
+    return stages.of_paths("rollups", rows, None, clock).where(F.col("into") == table).drop("into")
 
 
 def availability(log: DataFrame) -> DataFrame:
     """One row per time that a state or method was on the bus; ``until`` is null if it still is."""
     rows, clock = _read(log)
-    return stages.availability(rows, None, clock).drop("into")
+    return stages.of_paths("availability", rows, None, clock).drop("into")
 
 
 def requests(log: DataFrame, *, until: datetime | None = None) -> DataFrame:

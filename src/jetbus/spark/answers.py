@@ -1,0 +1,236 @@
+"""Methods that answer questions about the tables of a running pipeline, to everybody on the bus.
+
+    PREFIX/query/sql        sql, limit                              any one query over the tables
+    PREFIX/query/history    path, since, until, bus, limit          the values of a state
+    PREFIX/query/rollups    path, window, since, until, bus, limit  its windows of 1s, 1m or 1h
+    PREFIX/query/alarms     since, until, limit                     what was raised and cleared
+    PREFIX/query/tables                                             the tables and their columns
+
+An answer has ``columns``, ``rows`` and ``more``, which says that there were more rows than the limit. Each question
+sees the tables as they are after the last whole batch. Questions are answered one at a time and each within
+``ANSWER_S``, so that the pipeline is never kept from its work for long; they can read these tables and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+from jetbus.errors import JetError, Refused
+from jetbus.journal.instants import read_instant
+from jetbus.peer import Peer
+from jetbus.spark.clock import instant
+from jetbus.spark.errors import BadOption, BadQuestion
+from jetbus.spark.queries import QueryError, first_sentence
+from jetbus.spark.questions import check_question
+from jetbus.spark.schemas import TABLES
+from jetbus.spark.sink import plain
+from jetbus.spark.stages import SIZES
+from jetbus.spark.store import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Answers"]
+
+ROWS = 1_000
+"""Rows of an answer, unless told otherwise."""
+ROWS_MAX = 10_000
+ANSWER_BYTES_MAX = 4_000_000
+"""Of the rows as JSON; a message of the bus has a limit, too."""
+ANSWER_S = 60.0
+CANCEL_AGAIN_S = 0.2
+TRIES = 3
+"""A batch that is committed meanwhile may replace files that a question is about to read."""
+OPEN_ALARMS = "alarms_open"
+
+Answer = dict[str, Any]
+
+
+class Answers:
+    """The methods of one pipeline."""
+
+    def __init__(self, spark: SparkSession, directory: Path, *, answer_s: float = ANSWER_S) -> None:
+        # A session of its own: its views are nobody else's, and whatever a question does to it stays there.
+        self._spark = spark.newSession()
+        self._spark.conf.set("spark.sql.runSQLOnFiles", "false")
+        self._directory = directory
+        self._answer_s = answer_s
+        self._one = threading.Lock()
+
+    def offer(self, peer: Peer, prefix: str, groups: Sequence[str] = ()) -> None:
+        """Own the methods, for members of some groups or for everybody."""
+        access = {"callGroups": list(groups)} if groups else None
+        methods: dict[str, Callable[..., Any]] = {
+            "sql": self.sql,
+            "history": self.history,
+            "rollups": self.rollups,
+            "alarms": self.alarms,
+            "tables": self.tables,
+        }
+        for name, method in methods.items():
+            try:
+                peer.add_method(f"{prefix}/query/{name}", method, access=access, timeout_s=self._answer_s + 10)
+            except JetError as problem:
+                raise BadOption("publish", str(problem)) from problem
+
+    # -- the methods
+
+    def sql(self, sql: str, limit: int = ROWS) -> Answer:
+        """Any one query."""
+        return self._answered(lambda tables: self._queried(tables, sql), limit)
+
+    def history(
+        self,
+        path: str,
+        since: str | None = None,
+        until: str | None = None,
+        bus: str | None = None,
+        limit: int = ROWS,
+    ) -> Answer:
+        """The values of a state that were in force in a period, from old to new."""
+        begin, end = _period(since, until)
+
+        def rows(tables: Tables) -> DataFrame:
+            found = _of(tables.frame("history"), path, bus)
+            if begin is not None:
+                found = found.where(F.col("valid_to").isNull() | (F.col("valid_to") > begin))
+            return (found if end is None else found.where(F.col("valid_from") < end)).orderBy("valid_from", "seq")
+
+        return self._answered(rows, limit)
+
+    def rollups(
+        self,
+        path: str,
+        window: str = "1m",
+        since: str | None = None,
+        until: str | None = None,
+        bus: str | None = None,
+        limit: int = ROWS,
+    ) -> Answer:
+        """The windows of a state that began in a period, from old to new."""
+        table = f"rollups_{window}"
+        if table not in SIZES:
+            sizes = ", ".join(size.removeprefix("rollups_") for size in SIZES)
+            raise Refused(f"there are no windows of {window!r}; there are {sizes}")
+        begin, end = _period(since, until)
+        return self._answered(
+            lambda tables: _between(_of(tables.frame(table), path, bus), "window_start", begin, end), limit
+        )
+
+    def alarms(self, since: str | None = None, until: str | None = None, limit: int = ROWS) -> Answer:
+        """What was raised and cleared in a period, from old to new."""
+        begin, end = _period(since, until)
+        return self._answered(lambda tables: _between(tables.frame("alarms"), "ts", begin, end), limit)
+
+    def tables(self) -> dict[str, Any]:
+        """Every table: what it is, and its columns."""
+        return {
+            name: {
+                "meaning": table.meaning,
+                "columns": [{"name": one.name, "type": one.type, "meaning": one.meaning} for one in table.columns],
+            }
+            for name, table in TABLES.items()
+        }
+
+    # -- how one is answered
+
+    def _queried(self, tables: Tables, sql: str) -> DataFrame:
+        for name in check_question(self._spark, sql, (*TABLES, OPEN_ALARMS)):
+            frame = tables.open_rows("alarms") if name == OPEN_ALARMS else tables.frame(name)
+            frame.createOrReplaceTempView(name)
+        return self._spark.sql(sql)
+
+    def _answered(self, ask: Callable[[Tables], DataFrame], limit: int) -> Answer:
+        if not isinstance(limit, int) or not 1 <= limit <= ROWS_MAX:
+            raise Refused(f"a limit is a whole number from 1 to {ROWS_MAX}")
+        with self._one, self._in_time() as late:
+            for left in reversed(range(TRIES)):
+                try:
+                    found = ask(Tables(self._spark, self._directory))
+                    return _answer(found.columns, found.limit(limit + 1).collect(), limit)
+                except BadQuestion as problem:
+                    raise Refused(str(problem)) from None
+                except Exception as problem:
+                    if late.is_set():
+                        raise Refused(
+                            f"that takes longer than {self._answer_s:g} s; ask for a shorter period, or run it as a job"
+                        ) from None
+                    if not left or "FILE_NOT_EXIST" not in str(problem):
+                        raise _refused(problem) from problem
+        raise AssertionError  # not reached: the last try gives or raises
+
+    @contextmanager
+    def _in_time(self) -> Iterator[threading.Event]:
+        """Cancel what is still being computed when the time is over; gives whether it is."""
+        context, group = self._spark.sparkContext, f"jet-{uuid.uuid4().hex}"
+        late, done = threading.Event(), threading.Event()
+
+        def cancel() -> None:
+            wait_s = self._answer_s
+            while not done.wait(wait_s):
+                # Again and again: a question that is still being planned has no job yet.
+                late.set()
+                context.cancelJobGroup(group)
+                wait_s = CANCEL_AGAIN_S
+
+        context.setJobGroup(group, "a question from the bus", interruptOnCancel=True)
+        threading.Thread(target=cancel, daemon=True).start()
+        try:
+            yield late
+        finally:
+            done.set()
+
+
+def _refused(problem: Exception) -> Exception:
+    return Refused(first_sentence(problem)) if isinstance(problem, QueryError) else problem
+
+
+def _answer(columns: list[str], rows: Sequence[Any], limit: int) -> Answer:
+    """The rows as JSON, as many as may be."""
+    told: list[list[Any]] = []
+    left_bytes = ANSWER_BYTES_MAX
+    for row in rows[:limit]:
+        cells = [_cell(value) for value in row]
+        left_bytes -= len(json.dumps(cells, default=str))
+        if left_bytes < 0:
+            break
+        told.append(cells)
+    return {"columns": columns, "rows": told, "more": len(told) < len(rows)}
+
+
+def _cell(value: Any) -> Any:
+    """A value of a column as JSON has it."""
+    if hasattr(value, "toPython"):
+        return plain(value.toPython())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.hex() if isinstance(value, bytes | bytearray) else plain(value)
+
+
+# -- parts of questions
+
+
+def _period(since: str | None, until: str | None) -> tuple[Any, Any]:
+    """Two instants for Spark; ``BadInstant``, which is a ValueError, is told as it is."""
+    return tuple(None if one is None else F.lit(instant(read_instant(one))) for one in (since, until))  # type: ignore[return-value]
+
+
+def _of(rows: DataFrame, path: str, bus: str | None) -> DataFrame:
+    found = rows.where(F.col("path") == path)
+    return found if bus is None else found.where(F.col("bus") == bus)
+
+
+def _between(rows: DataFrame, time: str, begin: Any, end: Any) -> DataFrame:
+    if begin is not None:
+        rows = rows.where(F.col(time) >= begin)
+    return (rows if end is None else rows.where(F.col(time) < end)).orderBy(time)

@@ -1,0 +1,238 @@
+"""Questions from the bus to a running pipeline: what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+import jetbus
+from jetbus.errors import JetError, NotAllowed
+from jetbus.spark import BadQuestion, Pipeline
+from jetbus.spark.answers import Answers
+from jetbus.spark.questions import check_question
+from jetbus.spark.schemas import TABLES
+from jetbus.testing import running_daemon
+from spark.journals import write_events
+from spark.reference import Event
+from support.daemon import Daemon
+
+BEGIN_US = 1_772_323_200_000_000
+ALARM_FILE = """
+[alarm.high]
+rule = "tank/level"
+when = "num > 100"
+"""
+MINUTES = 4
+
+
+def levels() -> list[Event]:
+    """A level that rises by one a second, and an event that ends the last window."""
+    rising = [
+        Event("plant", n + 1, BEGIN_US + n * 1_000_000, "change", "state", "tank/level", str(n), "tank#1")
+        for n in range(60 * MINUTES)
+    ]
+    end_us = BEGIN_US + 60 * MINUTES * 1_000_000
+    note = Event("plant", len(rising) + 1, end_us, "add", "state", "note", '{"by": ["x", 1.5]}', "tank#1")
+    return [*rising, note]
+
+
+class Site(NamedTuple):
+    """A pipeline that runs, and a peer that knows nothing of Spark."""
+
+    peer: jetbus.Peer
+    tables: Path
+
+    def ask(self, method: str, **asked: Any) -> list[dict[str, Any]]:
+        answer = self.peer.call(f"spark/plant/query/{method}", timeout_s=120, **asked)
+        return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+
+@pytest.fixture(scope="module")
+def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    write_events(folder / "journal", levels(), bus="plant")
+    (folder / "alarms.toml").write_text(ALARM_FILE)
+    with (
+        running_daemon() as daemon,
+        jetbus.Peer(daemon.url) as peer,
+        Pipeline(
+            spark,
+            folder / "journal",
+            folder / "tables",
+            alarm_file=folder / "alarms.toml",
+            publish="spark/plant",
+            publish_url=daemon.url,
+        ) as pipeline,
+    ):
+        pipeline.start(every_s=0.1)
+        peer.wait_for("spark/plant/pipeline/lag", timeout_s=120)
+        yield Site(peer, folder / "tables")
+
+
+def test_sql_over_the_bus(site: Site) -> None:
+    """Any peer can ask SQL of the tables of a running pipeline; values come as JSON has them."""
+    answer = site.peer.call(
+        "spark/plant/query/sql",
+        sql="with n as (select path, count(*) as n from events group by path) select * from n order by path;",
+        timeout_s=120,
+    )
+    assert answer == {"columns": ["path", "n"], "rows": [["note", 1], ["tank/level", 60 * MINUTES]], "more": False}
+    (row,) = site.ask(
+        "sql", sql="select ts, doc, num, array(1, 2) as list, double('nan') as no from EVENTS where path = 'note'"
+    )
+    assert row == {"ts": "2026-03-01T00:04:00Z", "doc": {"by": ["x", 1.5]}, "num": None, "list": [1, 2], "no": None}
+
+
+def test_questions_about_a_path(site: Site) -> None:
+    """History, rollups and alarms of a period need no SQL."""
+    values = site.ask("history", path="tank/level", since="2026-03-01T00:00:10.5Z", until="2026-03-01T00:00:13Z")
+    assert [row["num"] for row in values] == [10, 11, 12]
+    assert values[0]["valid_to"] == "2026-03-01T00:00:11Z"
+    windows = site.ask("rollups", path="tank/level", since="2026-03-01T00:01:00Z", bus="plant")
+    assert [(row["window_start"][14:16], row["count"], row["min"], row["max"]) for row in windows] == [
+        (f"0{minute}", 60, 60 * minute, 60 * minute + 59) for minute in range(1, MINUTES)
+    ]
+    assert site.ask("rollups", path="tank/level", bus="lab") == []
+    (raised,) = site.ask("alarms", since="2026-03-01T00:01:00Z")
+    assert (raised["alarm"], raised["what"], json.loads(raised["value"])) == ("high", "raised", 101)
+    tables = site.peer.call("spark/plant/query/tables")
+    columns = {column["name"]: column["type"] for column in tables["events"]["columns"]}
+    assert (columns["num"], columns["ts"]) == ("double", "timestamp")
+
+
+def test_answers_have_limits(site: Site) -> None:
+    """An answer has as many rows as asked for and says whether there are more; more than the most is refused."""
+    few = site.peer.call("spark/plant/query/history", path="tank/level", limit=2, timeout_s=120)
+    assert [row[few["columns"].index("num")] for row in few["rows"]] == [0, 1]
+    assert few["more"]
+    for limit in (0, 10_001, "all"):
+        with pytest.raises(JetError, match="a limit is a whole number from 1 to 10000"):
+            site.ask("sql", sql="select 1", limit=limit)
+
+
+def test_wrong_questions_are_explained(site: Site) -> None:
+    """The caller is told what is wrong with a question; the pipeline goes on."""
+    wrong = {
+        "no such table": (
+            "sql",
+            {"sql": "select * from pumps"},
+            "there is no table 'pumps'; there are events, history",
+        ),
+        "no such column": ("sql", {"sql": "select speed from events"}, "speed"),
+        "no SQL": ("sql", {"sql": "what is the level?"}, "Syntax error at or near 'what'"),
+        "no instant": ("history", {"path": "x", "since": "yesterday"}, "'yesterday'"),
+        "no window": ("rollups", {"path": "x", "window": "5m"}, "there are no windows of '5m'; there are 1s, 1m, 1h"),
+        "no path": ("history", {}, "missing a required argument: 'path'"),
+    }
+    for method, asked, message in wrong.values():
+        with pytest.raises(JetError) as caught:
+            site.ask(method, **asked)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert site.ask("sql", sql="select 1 as one") == [{"one": 1}]
+
+
+NO_QUERIES = {
+    "insert": "insert into events select * from events",
+    "insert first": "from events insert into history select *",
+    "create": "create table x as select 1",
+    "view": "create temporary view events as select 1",
+    "drop": "drop table events",
+    "set": "set spark.sql.ansi.enabled=false",
+    "add jar": "add jar '/tmp/x.jar'",
+    "a program": "select transform(path) using 'cat' from events",
+    "a program below": "select * from (select transform(path) using 'cat' from events)",
+    "a file": "select * from text.`/etc/passwd`",
+    "a file below": "select 1 where 1 in (select value from text.`/etc/passwd`)",
+    "a file in a with": "with x as (select * from csv.`/etc/passwd`) select 1",
+    "a file by name": "select * from identifier('text.`/etc/passwd`')",
+    "another source": "select * from jet.`/srv/journal`",
+    "java": "select reflect('java.lang.System', 'getProperty', 'user.home')",
+    "java below": "select 1 from events where exists (select java_method('java.lang.System', 'exit', 1))",
+    "java in a window": "select sum(num) over w from events window w as (order by reflect('a', 'b'))",
+    "java by name": "select identifier('reflect')('java.lang.System', 'exit', 1)",
+    "java in full": "select system.builtin.reflect('java.lang.System', 'exit', 1)",
+    "endless rows": "select * from range(1000000000000)",
+    "a great row": "select sequence(1, 2000000000)",
+    "a script": "begin select 1; end",
+    "execute": "execute immediate 'drop table events'",
+    "cache": "cache table events",
+    "explain": "explain select 1",
+    "show": "show tables",
+    "every row with every row": "select count(*) from events cross join history",
+    "the same with a comma": "select count(*) from events, history",
+    "streams": "select * from stream(events)",
+    "nothing": " ",
+    "too long": "select 1" + " " * 20_000,
+    "too many parts": "select " + ",".join(["1"] * 3_000),
+}
+
+
+@pytest.mark.parametrize("case", NO_QUERIES)
+def test_only_queries_of_tables_are_answered(spark: SparkSession, case: str) -> None:
+    """What would write, run a program, read a file or call Java is refused before Spark sees more than its text."""
+    with pytest.raises(BadQuestion):
+        check_question(spark, NO_QUERIES[case], TABLES)
+
+
+QUERIES = {
+    "plain": ("select * from events", {"events"}),
+    "case": ("SELECT * FROM Events e", {"events"}),
+    "twice": ("with h as (select * from history) select * from h join events using (seq)", {"history", "events"}),
+    "natural": ("select * from history natural left join events", {"history", "events"}),
+    "below": ("select (select max(num) from history) - (select 1) from events", {"history", "events"}),
+    "windows": ("select lag(num) over w from events window w as (partition by path order by seq)", {"events"}),
+    "union": ("select 1 union all select num from events intersect values (2)", {"events"}),
+    "lateral": ("select x from events lateral view explode(array(1, 2)) t as x", {"events"}),
+    "having": ("select path, avg(num) from events group by path having count(*) > 1 order by 2 limit 3", {"events"}),
+    "pivot": ("select * from (select event, num from events) pivot (sum(num) for event in ('add'))", {"events"}),
+    "none": ("select 1", set()),
+}
+
+
+@pytest.mark.parametrize("case", QUERIES)
+def test_queries_name_their_tables(spark: SparkSession, case: str) -> None:
+    """Of a query the tables that it asks are known, and no names that it gives itself."""
+    sql, tables = QUERIES[case]
+    assert check_question(spark, sql, TABLES) == tables
+
+
+SLOW = """
+select count_if(sha2(concat(a.seq, b.seq, c.seq), 512) like 'x%')
+from events a join events b on a.event = b.event join events c on b.event = c.event
+"""
+"""Every change with every change with every change."""
+
+
+def test_an_answer_that_takes_too_long_is_cancelled(spark: SparkSession, site: Site) -> None:
+    """A question that is not answered in time is refused, and no longer computed."""
+    hurried = Answers(spark, site.tables, answer_s=0.5)
+    with pytest.raises(JetError, match=r"longer than 0.5 s; ask for a shorter period"):
+        hurried.sql(SLOW)
+    assert site.ask("sql", sql="select 1 as one") == [{"one": 1}]
+
+
+def test_questions_of_some_groups_only(spark: SparkSession, tmp_path: Path) -> None:
+    """With query_groups the methods are for their members only."""
+    write_events(tmp_path / "journal", levels()[:1], bus="plant")
+    users = tmp_path / "users.json"
+    accounts = {name: {"password": name, "auth": {"callGroups": [name]}} for name in ("staff", "guest")}
+    users.write_text(json.dumps({"users": accounts}))
+    with Daemon.start("--users", str(users)) as daemon:
+        url = f"jet://{daemon.listens['tcp']}"
+        with (
+            Pipeline(
+                spark, tmp_path / "journal", tmp_path / "tables", publish="s", publish_url=url, query_groups=["staff"]
+            ) as pipeline,
+            jetbus.Peer(url, user="staff", password="staff") as staff,
+            jetbus.Peer(url, user="guest", password="guest") as guest,
+        ):
+            pipeline.start(every_s=60)
+            assert "events" in staff.call("s/query/tables")
+            with pytest.raises(NotAllowed):
+                guest.call("s/query/tables")
