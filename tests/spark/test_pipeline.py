@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jetbus.spark import Batch, NotTables, Pipeline, Tables, attach
 from jetbus.spark.schemas import TABLES
@@ -86,10 +86,17 @@ def test_tables_hold_each_event_exactly_once(spark: SparkSession, tmp_path: Path
 
 
 def test_small_files_are_merged(spark: SparkSession, tmp_path: Path) -> None:
-    """Many small batches leave few files, the same rows, and nothing on disk that is in no manifest."""
+    """Many small batches leave few files and the same rows; who began to read before can read to the end."""
     log = make_log(random.Random(4), 320)
     write_log(tmp_path / "journals", log)
-    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=40) as pipeline:
+    early: list[DataFrame] = []
+
+    def hold(batch: Batch) -> None:
+        if batch.number == 1:
+            early.append(Tables(spark, tmp_path / "tables").frame("history"))
+
+    where = (tmp_path / "journals" / "*", tmp_path / "tables")
+    with Pipeline(spark, *where, batch_events_max=40, on_batch=hold) as pipeline:
         pipeline.run_once()
         assert pipeline.store.manifest.batch == 8
         while pipeline.store.merge():
@@ -100,6 +107,13 @@ def test_small_files_are_merged(spark: SparkSession, tmp_path: Path) -> None:
     assert tables.manifest.trash
     assert_same("events", rows_of(tables.frame("events")), reference.events(log))
     assert_same("history", rows_of(tables.frame("history")), reference.history(log))
+    assert rows_of(early[0])
+    on_disk = {str(file.relative_to(tables.directory)) for file in tables.directory.rglob("*.parquet")}
+    assert {file for file in on_disk if not file.startswith("open/")} == {
+        file for file in tables.manifest.files() if not file.startswith("open/")
+    }
+    with Pipeline(spark, *where):
+        pass
     on_disk = {str(file.relative_to(tables.directory)) for file in tables.directory.rglob("*.parquet")}
     assert on_disk == tables.manifest.files()
 
