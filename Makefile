@@ -8,7 +8,7 @@ NODE_MODULES := tests/interop/node_modules
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install node java test check format demo docs bench benchpeers benchjournal benchspark clean
+.PHONY: help install node java shells test check format demo docs bench benchpeers benchjournal benchspark clean
 
 help: ## list the everyday commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -39,6 +39,11 @@ GET_JAVA = command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt
 java:
 	@$(GET_JAVA) || { echo "Spark needs Java 17; install it (Debian: openjdk-17-jre-headless)" >&2; exit 1; }
 
+# Completion is tried in these shells; where they cannot be had, the tests of them are skipped.
+shells:
+	@{ command -v zsh && command -v fish; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y zsh fish >/dev/null; } || true
+
 install: $(BIN)/.installed ## set up .venv with jetbus and its development tools
 
 check: install ## ruff and mypy --strict
@@ -46,7 +51,7 @@ check: install ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check java $(NODE_MODULES)/.installed ## check, then all tests
+test: check java shells $(NODE_MODULES)/.installed ## check, then all tests
 	$(BIN)/python -m pytest
 
 format: install ## let ruff lay out the code

@@ -115,7 +115,7 @@ def test_every_command_has_two_examples(name: str) -> None:
     assert command.help
 
 
-@pytest.mark.parametrize("name", sorted(ALL.keys() - {"jet demo"}))
+@pytest.mark.parametrize("name", sorted(ALL))
 def test_every_command_has_the_forms_of_output(name: str) -> None:
     """Every command takes --output with the same five forms."""
     (option,) = [parameter for parameter in ALL[name].params if "--output" in parameter.opts]

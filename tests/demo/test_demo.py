@@ -180,6 +180,22 @@ def test_another_bus_in_use(tmp_path: Path) -> None:
 # -- the end
 
 
+def test_the_summary_as_a_record(tmp_path: Path) -> None:
+    """With --output the summary is all that is printed, for a script to read."""
+    done = subprocess.run(
+        command("--for", "1s", "--no-spark", "--output", "json"),
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    (did,) = json.loads(done.stdout)
+    assert did["url"].startswith("jet://")
+    assert did["recorded"] > did["states"] >= 40
+    assert (did["batches"], did["rollups"], did["alarms"]) == (0, 0, 0)
+
+
 def test_it_ends_by_itself_with_a_summary(tmp_path: Path) -> None:
     """With --for the demo ends with a line of what was done."""
     with Lines(tmp_path, "--headless", "--no-spark", "--for", "1s") as running:

@@ -47,9 +47,9 @@ _FENCED = re.compile(r"^( *)```(\w*)(?: +(\S+)[^\n]*)?\n(.*?)^\1```$", re.MULTIL
 _PRINTED = re.compile(r"^ *(?:print\(.*\)  )?# (.*)$", re.MULTILINE)
 _INSTANT = r"(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)?"
 _DECIMAL = r"-?\d+\.\d+"
-_VARYING = re.compile(rf"({_INSTANT})|({_DECIMAL})|(\.\.\.)|( {{2,}})")
-"""What differs from run to run, and what it may be then."""
-_MAY_BE = (_INSTANT, _DECIMAL, ".*?", " {2,}")
+_VARYING = re.compile(rf"({_INSTANT})|({_DECIMAL})|(\.\.\.)|( {{2,}})|(-{{3,}})")
+"""What differs from run to run, and what it may be then. Spark prints an instant without the zeros at its end."""
+_MAY_BE = (f"{_INSTANT} *", _DECIMAL, ".*?", " {2,}", "-{3,}")
 
 
 class Block(NamedTuple):

@@ -9,6 +9,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
@@ -16,9 +17,9 @@ import click
 from jetbus.cli.buses import Contexts
 from jetbus.cli.failures import Code, Failure
 from jetbus.cli.frame import DURATION, Example, command
-from jetbus.cli.output import cut, say
+from jetbus.cli.output import Output, cut, say
 from jetbus.cli.progress import bar
-from jetbus.cli.streams import Ending, run, until_end
+from jetbus.cli.streams import Ending, first_of, run, until_end
 from jetbus.cli.top import Screen
 from jetbus.cli.values import on_one_line
 
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from jetbus.demo.demo import Demo
+    from jetbus.demo.demo import Demo, Summary
 
 LOOK_S = 0.5
+SUMMARY = ("url", "seconds", "states", "recorded", "batches", "rollups", "alarms")
 ROOM_FOR_TIPS = 16
 """A screen with fewer lines shows the plant only."""
 
@@ -56,29 +58,28 @@ COLUMNS = (
         Example("jet demo --for 2s --no-spark", "only daemon, journal and plant"),
     ],
     bus=False,
-    output=False,
 )
 @click.option("--headless", is_flag=True, help="print lines instead of a screen; so it does in a pipe")
 @click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="end after this time, such as 60s")
 @click.option("--no-spark", is_flag=True, help="leave out Spark")
-def demo(headless: bool, for_s: float | None, no_spark: bool) -> int:
+def demo(form: str | None, headless: bool, for_s: float | None, no_spark: bool) -> int:
     """A bus to look at: a daemon with a journal, a simulated plant, and Spark that publishes rollups and alarms.
 
     It is there in a second; Spark joins when it is ready, or is left out where Java or pyspark is missing. What can be
-    tried in another terminal is told. Ctrl-C ends it, and nothing is left behind.
+    tried in another terminal is told. Ctrl-C ends it, and nothing is left behind. With --output only the summary is
+    printed, as a record.
     """
     with_screen = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    show = _screen if with_screen else _lines
-    code: int = run(_demo(show, Ending(for_s=for_s), spark=not no_spark))
+    show = _nothing if form is not None else _screen if with_screen else _lines
+    code: int = run(_demo(show, Ending(for_s=for_s), form, spark=not no_spark))
     return code
 
 
 Show = Callable[["Demo"], Any]
 
 
-async def _demo(show: Show, ending: Ending, *, spark: bool) -> int:
+async def _demo(show: Show, ending: Ending, form: str | None, *, spark: bool) -> int:
     from jetbus.demo.jetd import NoDaemon
-    from jetbus.demo.telling import summary_line
 
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -88,13 +89,23 @@ async def _demo(show: Show, ending: Ending, *, spark: bool) -> int:
         async with _started(stopped, spark=spark) as running:
             if running is None:
                 return Code.OK
-            await until_end(_first(stopped.wait(), running.ended(), show(running)), ending)
-            told = summary_line(running, await running.summary())
+            await until_end(first_of(stopped.wait(), running.ended(), show(running)), ending)
+            did = await running.summary()
     except NoDaemon as problem:
         raise Failure(str(problem), Code.NO_CONNECTION) from None
     with contextlib.suppress(OSError):  # the terminal may be closed
-        say(told)
+        _tell(running, did, form)
     return Code.OK
+
+
+def _tell(demo: Demo, did: Summary, form: str | None) -> None:
+    """What was done: in a sentence, or as a record."""
+    from jetbus.demo.telling import summary_line
+
+    if form is None:
+        say(summary_line(demo, did))
+    else:
+        Output(SUMMARY, form, value="recorded").put_all([{"url": demo.jetd.url, **asdict(did)}])
 
 
 @contextlib.asynccontextmanager
@@ -119,19 +130,6 @@ async def _started(stopped: asyncio.Event, *, spark: bool) -> AsyncIterator[Demo
         await manager.__aexit__(None, None, None)
 
 
-async def _first(*works: Any) -> None:
-    """Run until one of them is done."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def _is_default(demo: Demo) -> bool:
     """Whether jet finds this bus without being told where it is."""
     elsewhere = os.environ.get("JET_URL") or os.environ.get("JET_CONTEXT") or Contexts.load().current
@@ -139,6 +137,11 @@ def _is_default(demo: Demo) -> bool:
 
 
 # -- lines
+
+
+async def _nothing(_demo: Demo) -> None:
+    """Show nothing, for as long as it takes."""
+    await asyncio.Event().wait()
 
 
 async def _lines(demo: Demo) -> None:

@@ -17,7 +17,6 @@ What is carried from batch to batch is one row for each alarm that is raised or 
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,8 @@ from jetbus.journal.instants import read_duration
 from jetbus.rules import Rule
 from jetbus.spark.clock import Clock
 from jetbus.spark.conditions import matches, path_rule
-from jetbus.spark.errors import BadAlarm, BadOption
+from jetbus.spark.entries import read_entries
+from jetbus.spark.errors import BadAlarm
 from jetbus.spark.schemas import TABLES
 from jetbus.spark.stages import OPEN
 
@@ -54,17 +54,7 @@ class Alarm:
 
 def read_alarms(file: str | Path) -> tuple[Alarm, ...]:
     """The alarms of a TOML file."""
-    try:
-        content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise BadOption("alarms", f"cannot read {str(file)!r}: {problem.strerror}") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise BadOption("alarms", f"{str(file)!r} is no TOML: {problem}") from problem
-    entries = content.get("alarm")
-    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise BadOption("alarms", f"{str(file)!r} has no alarms; begin each with [alarm.NAME]")
-    if len(entries) > ALARMS_MAX:
-        raise BadOption("alarms", f"{len(entries)} alarms are more than {ALARMS_MAX}; merge some by wider rules")
+    entries = read_entries(file, "alarm", ALARMS_MAX, "merge some by wider rules")
     return tuple(_read_alarm(name, entry) for name, entry in entries.items())
 
 

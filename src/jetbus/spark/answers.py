@@ -49,8 +49,6 @@ ANSWER_BYTES_MAX = 4_000_000
 """Of the rows as JSON; a message of the bus has a limit, too."""
 ANSWER_S = 60.0
 CANCEL_AGAIN_S = 0.2
-TRIES = 3
-"""A batch that is committed meanwhile may replace files that a question is about to read."""
 OPEN_ALARMS = "alarms_open"
 
 Answer = dict[str, Any]
@@ -154,20 +152,17 @@ class Answers:
         if not isinstance(limit, int) or not 1 <= limit <= ROWS_MAX:
             raise Refused(f"a limit is a whole number from 1 to {ROWS_MAX}")
         with self._one, self._in_time() as late:
-            for left in reversed(range(TRIES)):
-                try:
-                    found = ask(Tables(self._spark, self._directory))
-                    return _answer(found.columns, found.limit(limit + 1).collect(), limit)
-                except BadQuestion as problem:
-                    raise Refused(str(problem)) from None
-                except Exception as problem:
-                    if late.is_set():
-                        raise Refused(
-                            f"that takes longer than {self._answer_s:g} s; ask for a shorter period, or run it as a job"
-                        ) from None
-                    if not left or "FILE_NOT_EXIST" not in str(problem):
-                        raise _refused(problem) from problem
-        raise AssertionError  # not reached: the last try gives or raises
+            try:
+                found = ask(Tables(self._spark, self._directory))
+                return _answer(found.columns, found.limit(limit + 1).collect(), limit)
+            except BadQuestion as problem:
+                raise Refused(str(problem)) from None
+            except Exception as problem:
+                if late.is_set():
+                    raise Refused(
+                        f"that takes longer than {self._answer_s:g} s; ask for a shorter period, or run it as a job"
+                    ) from None
+                raise _refused(problem) from problem
 
     @contextmanager
     def _in_time(self) -> Iterator[threading.Event]:

@@ -17,7 +17,6 @@ import importlib.util
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.clock import Clock
-from jetbus.spark.errors import BadOption, BadStage
+from jetbus.spark.entries import read_entries
+from jetbus.spark.errors import BadStage
 from jetbus.spark.schemas import TABLES, Column, Table
 from jetbus.spark.stages import OPEN, Stage
 
@@ -74,17 +74,7 @@ def _run(own: OwnStage, events: DataFrame, _carried: DataFrame | None, _clock: C
 
 def read_stages(file: str | Path, spark: SparkSession) -> tuple[OwnStage, ...]:
     """The stages of a TOML file, with their tables known."""
-    try:
-        content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise BadOption("stages", f"cannot read {str(file)!r}: {problem.strerror}") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise BadOption("stages", f"{str(file)!r} is no TOML: {problem}") from problem
-    entries = content.get("stage")
-    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise BadOption("stages", f"{str(file)!r} has no stages; begin each with [stage.NAME]")
-    if len(entries) > STAGES_MAX:
-        raise BadOption("stages", f"{len(entries)} stages are more than {STAGES_MAX}; let one function do more")
+    entries = read_entries(file, "stage", STAGES_MAX, "let one function do more")
     nothing = spark.createDataFrame([], TABLES["events"].schema)
     return tuple(_read_stage(name, entry, Path(file).parent, nothing) for name, entry in entries.items())
 

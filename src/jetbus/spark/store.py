@@ -41,8 +41,8 @@ MERGE_FILES = 8
 MERGE_BYTES_MIN = 128 * 1024
 MERGE_BYTES_MAX = 16 * 1024 * 1024
 """Files from this size on are left alone: some million rows. Up to twice as much is merged at once, in memory."""
-OPEN_S = 60.0
-"""How long open rows stay that a batch has replaced; they are replaced with every batch, so it cannot be long."""
+OPEN_S = 120.0
+"""How long open rows stay that a batch has replaced: longer than a question over the bus may take."""
 TRASH_S = 600.0
 """How long a replaced file stays for those who are reading it."""
 
