@@ -13,6 +13,7 @@ they can be conflated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jetbus.bus.past import Then, with_ts
@@ -89,6 +90,7 @@ class Audience:
         "_fitted",
         "_fitted_bytes",
         "_header",
+        "_lend",
         "_slow",
         "auth",
         "dialect",
@@ -137,17 +139,25 @@ class Audience:
         self._fitted = b""
         """The head for a tail of that many bytes; tails of one fetch are mostly of one length."""
         self._slow: dict[Outbox, bytes] = {}
+        self._lend: Callable[[Audience], list[bytes]] | None = None
+        """Gives the outbox of the only member, while there is just one and it is not slow."""
 
     # -- members
 
     def join(self, outbox: Outbox, fetch_id: bytes) -> None:
-        self.open_pieces = None
         (self._slow if outbox.slow else self.members)[outbox] = fetch_id
+        self._recount()
 
     def leave(self, outbox: Outbox) -> bytes:
         """Be told nothing more; gives the id of the fetch that this was."""
+        fetch_id = self.members.pop(outbox, b"") or self._slow.pop(outbox, b"")
+        self._recount()
+        return fetch_id
+
+    def _recount(self) -> None:
         self.open_pieces = None
-        return self.members.pop(outbox, b"") or self._slow.pop(outbox, b"")
+        alone = len(self.members) == 1 and not self._slow
+        self._lend = next(iter(self.members)).lend if alone else None
 
     def rejoin(self, outbox: Outbox) -> None:
         """The outbox has become slow, or is no longer."""
@@ -188,16 +198,17 @@ class Audience:
         """Send one event to all members."""
         pieces = self.open_pieces
         if pieces is None:
-            pieces = self._open(kind, path, tail)
+            lend = self._lend
+            if lend is None:
+                pieces = self._open(kind, path, tail)
+            else:
+                self.open_pieces = pieces = lend(self)
         size = len(tail)
         pieces.append(self._fitted if size == self._fitted_bytes else self.head_for(size))
         pieces.append(tail)
 
     def _open(self, kind: str, path: str, event: Event) -> list[bytes]:
-        if len(self.members) == 1 and not self._slow:
-            for outbox in self.members:
-                self.open_pieces = outbox.lend(self)
-            return self.open_pieces  # type: ignore[return-value]
+        """A new chunk, referred to by the outbox of every member."""
         chunk = Chunk()
         for outbox, fetch_id in self.members.items():
             outbox.put_chunk(self, self._addressed(chunk, fetch_id))

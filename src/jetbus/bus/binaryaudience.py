@@ -51,7 +51,7 @@ class BinaryAudience(Audience):
     __slots__ = ("_alone", "_fitted_told", "_room")
 
     _room: int
-    """How many bytes the open chunk may still take; of an outbox that was lent all it wants."""
+    """How many bytes the open chunk may still take; an outbox that was lent takes all."""
     _alone: bytes
     """The fetch id of the only member while its outbox is lent, else empty."""
     _fitted_told: int
@@ -61,10 +61,13 @@ class BinaryAudience(Audience):
         """Send one event, its path and body as they stand in a frame, to all members."""
         pieces = self.open_pieces
         if pieces is None:
-            pieces = self._open(kind, path, (told, tail))
-            self._room = SEVERAL_BYTES
             self._fitted_bytes = -1
-            self._alone = b"".join(self.members.values()) if len(self.members) == 1 and not self._slow else b""
+            if self._lend is None:
+                pieces = self._open(kind, path, (told, tail))
+                self._room, self._alone = SEVERAL_BYTES, b""
+            else:
+                self.open_pieces = pieces = self._lend(self)
+                (self._alone,) = self.members.values()
         size = len(tail)
         if self._alone:
             if size != self._fitted_bytes or told != self._fitted_told:

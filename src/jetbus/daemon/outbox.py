@@ -134,12 +134,14 @@ class SocketOutbox:
         self._shares = True
 
     def lend(self, audience: Audience) -> list[bytes]:
-        if self._last is not None:
-            self._last.open_pieces = None
+        last = self._last
+        if last is not None:
+            last.open_pieces = None
         self._last = audience
-        if not self._parts:
+        parts = self._parts
+        if not parts:
             self._flow.note(self)
-        return self._parts
+        return parts
 
     def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
         if audience.every or kind == "sorted":
