@@ -174,6 +174,30 @@ def test_notifications_are_not_answered(bus: Bus) -> None:
     assert peer.told() == []
 
 
+TWICE = {
+    "id": '{"id":1,"id":2,"method":"remove","params":{"path":"a"}}',
+    "method": '{"id":1,"method":"set","method":"remove","params":{"path":"a"}}',
+    "path of a remove": '{"id":1,"method":"remove","params":{"path":"x","path":"a"}}',
+    "path of a set": '{"id":1,"method":"set","params":{"path":"x","path":"a","value":1}}',
+    "value": '{"id":1,"method":"set","params":{"path":"a","value":1,"value":2}}',
+    "value, no path": '{"id":1,"method":"set","params":{"value":1,"value":2}}',
+    "params": '{"id":1,"method":"remove","params":{},"params":{"path":"a"}}',
+    "args": '{"id":1,"method":"call","params":{"path":"a","args":[],"args":[]}}',
+}
+
+
+@pytest.mark.parametrize("text", TWICE.values(), ids=TWICE)
+def test_a_key_given_twice(bus: Bus, text: str) -> None:
+    """A request with a key twice is refused, and nothing of it is done."""
+    owner, other = Peer(bus), Peer(bus)
+    owner.request("add", {"path": "a", "value": 0})
+    for peer in (owner, other):
+        peer.send_text(text)
+        (told,) = peer.told()
+        assert told["error"]["code"] == -32600
+    assert [entry["value"] for entry in other.request("get", {})["result"]] == [0]
+
+
 # Routing.
 
 

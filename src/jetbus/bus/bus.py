@@ -186,7 +186,10 @@ class Bus:
                     request_id = bytes(message.id)
                     if request_id[0] not in ID_STARTS:
                         request_id = read_id(message.id)
-                if not is_compact(text, message) and jsonrpc.has_doubled_key(text):
+                each_once = False
+                if request_id and method and params is not None and params.path:
+                    each_once = colons == (5 if params.value or params.args else 4)
+                if not each_once and not is_compact(text, message) and jsonrpc.has_doubled_key(text):
                     raise InvalidRequest(Raw(text), "a key is given twice")
                 if method is None:
                     self._on_response(session, message, request_id, text)
@@ -326,7 +329,8 @@ class Bus:
         """A peer adds an element, if it may."""
         if len(element.path) > self.limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
-        if self.element_count >= self.limits.elements_max:
+        most = self.limits.elements_max
+        if len(self.tree.elements) >= most and self.element_count >= most:
             raise self.limit_reached("elements_max", "too many states and methods")
         if is_daemons(element.path):
             raise Occupied(element.path)
@@ -422,12 +426,14 @@ class Bus:
             element = self.check_open(session, path_of(params), is_set)
         if is_set and not params.value:
             raise MissingParam("value")
-        if self.own.has(element):
+        owner = element.owner
+        if owner is self.own.session:
             self.own.call(session, request_id, element.path, bytes(params.args))
             return
         timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
-        tail = element.dialect.route("set" if is_set else "call", element, params)
-        route = Route(session, request_id, element.owner, text, is_set, message.jsonrpc == _JSONRPC_2, element.path)
+        tail = element.dialect.route(message.method, element, params)  # type: ignore[arg-type]
+        by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2
+        route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
         if self.record is not None:
             route.asked = bytes(params.value if is_set else params.args)
         self.send_routed(route, tail, timeout_s)
@@ -446,7 +452,7 @@ class Bus:
         if len(owner.routes) >= self.limits.routes_max:
             raise self.limit_reached("routes_max", "too many requests wait for this owner")
         route_id = self.routes.open(route, self.now + (self.timeout_s if timeout_s is None else timeout_s))
-        routed = start + route_id + on + tail
+        routed = b"".join((start, route_id, on, tail))
         owner.put(owner.header(len(routed)) + routed)
 
     def check_open(self, session: Session, path: str, is_set: bool) -> Element:
@@ -478,8 +484,9 @@ class Bus:
         requester = route.requester
         if requester.dialect.is_binary:
             frames.answer(route, message)
-        else:
-            requester.send(b"".join((b'{"id":', route.request_id, kind, answer, b"}")))
+            return
+        told = b"".join((b'{"id":', route.request_id, kind, answer, b"}"))
+        requester.put(requester.header(len(told)) + told)
 
     def expire(self, now: float) -> None:
         """Answer the requests whose owner did not answer in time."""

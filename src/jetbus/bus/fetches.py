@@ -210,10 +210,10 @@ class Fetches:
         found = [*self._exact.get(path, ()), *self._others]
         for length, by_prefix in self._prefixes.items():
             found += by_prefix.get(path[:length], ())
-        if is_daemons(path):
+        if found and is_daemons(path):
             found = [audience for audience in found if audience.rule.sees_daemon]
         open_to_all = element.access is None
-        return [
+        return found and [
             audience
             for audience in found
             if (open_to_all and audience.easy) or (audience.rule.matches_path(path) and audience.wants(element))

@@ -46,14 +46,23 @@ class Routes:
         self._count = 0
         self._buckets: dict[int, dict[bytes, Route]] = {}
         self._ticks: list[int] = []
+        # Requests that came together have the same deadline; this is the bucket of the last one while there is one.
+        self._deadline = -1.0
+        self._bucket: dict[bytes, Route] = {}
         self.wake: Callable[[float], None] = lambda _deadline: None
         """Called with the earliest deadline whenever an earlier one appears."""
 
     def open(self, route: Route, deadline: float) -> bytes:
         """Open a route until ``deadline``; gives its id as JSON."""
-        self._count += 1
+        self._count = count = self._count + 1
         owner = route.owner
-        route.id = owner.dialect.route_id(self._count)
+        route.id = route_id = owner.dialect.route_id(count)
+        bucket = self._bucket if deadline == self._deadline else self._bucket_of(deadline)
+        bucket[route_id] = owner.routes[route_id] = route
+        route.bucket = bucket
+        return route_id
+
+    def _bucket_of(self, deadline: float) -> dict[bytes, Route]:
         tick = int(deadline * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -61,9 +70,8 @@ class Routes:
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
                 self.wake(tick / TICKS_PER_S)
-        bucket[route.id] = owner.routes[route.id] = route
-        route.bucket = bucket
-        return route.id
+        self._deadline, self._bucket = deadline, bucket
+        return bucket
 
     @staticmethod
     def close(owner: Session, route_id: bytes) -> Route | None:
@@ -76,6 +84,7 @@ class Routes:
     def expired(self, now: float) -> list[Route]:
         """Close and give the routes whose time is up."""
         late = []
+        self._deadline = -1.0
         tick = int(now * TICKS_PER_S + 1e-6)  # a deadline that was a tick once must be one again
         while self._ticks and self._ticks[0] <= tick:
             for route in self._buckets.pop(heapq.heappop(self._ticks)).values():
@@ -85,6 +94,7 @@ class Routes:
 
     def next_deadline(self) -> float | None:
         """When to ask for expired routes next; None when no route is open."""
+        self._deadline = -1.0
         while self._ticks and not self._buckets[self._ticks[0]]:
             del self._buckets[heapq.heappop(self._ticks)]
         return self._ticks[0] / TICKS_PER_S if self._ticks else None
