@@ -1,13 +1,8 @@
-"""Prints the reference of `jet` as Markdown, made from the commands themselves; with `--write` puts it into cli.md.
-
-python docs/cli_reference.py --write
-"""
+"""The reference of `jet` as Markdown, made from the commands themselves; `reference.py` puts it into cli.md."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
@@ -15,9 +10,6 @@ from jetbus.cli.aliases import ALIASES
 from jetbus.cli.failures import Code
 from jetbus.cli.frame import SHARED, Command
 from jetbus.cli.main import COMMANDS, jet
-
-PAGE = Path(__file__).with_name("cli.md")
-START, END = "<!-- reference: made by docs/cli_reference.py -->\n", "<!-- end of reference -->\n"
 
 
 def commands() -> Iterator[tuple[str, Command]]:
@@ -89,17 +81,3 @@ def _option(parameter: click.Parameter, context: click.Context) -> str | None:
         return None
     names, text = (" ".join(part.replace("|", "\\|").split()) for part in record)
     return f"| `{names}` | {text} |"
-
-
-def with_reference(page: str) -> str:
-    """The page with its reference brought up to date."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    return before + START + reference() + END + after
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(with_reference(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    else:
-        sys.stdout.write(reference())

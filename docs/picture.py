@@ -31,8 +31,9 @@ SHOWN = (
     ["top", "plant/**", "--rows", "9", "--for", "4s"],
     ["watch", "plant/pump/2/**", "--count", "12"],
 )
-# Rich's own form loads its fonts from the network, which a page should not.
-FORM = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+# Rich's own form loads its fonts from the network, which a page should not, and lets some viewers swallow blanks.
+FORM = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg"
+ xml:space="preserve">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
   font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}

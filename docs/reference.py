@@ -1,4 +1,4 @@
-"""Brings what is generated in the pages up to date: public names, errors, metrics; settings and commands as well.
+"""Brings what is generated in the pages up to date: public names, errors, metrics, settings and commands.
 
 python docs/reference.py --write
 
@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jetbus.daemon.about import JOURNAL_NUMBERS, NUMBERS, RATES, Number
+from jetbus.daemon.about import NUMBERS, RATES, Number
+from jetbus.daemon.config import SETTINGS, Setting, shown
 from jetbus.errors import Invalid, JetError
 
 DOCS = Path(__file__).parent
@@ -202,10 +203,19 @@ def _figure(number: Number) -> tuple[str, ...]:
     return ", ".join(f"`$jet/{state}`" for state in states), f"`{number.metric}`", number.kind, number.help
 
 
-def journal_metrics() -> str:
-    """The figures of the journal."""
-    rows = [(f"`{number.metric}`", number.kind, number.help) for number in JOURNAL_NUMBERS]
-    return table(("metric", "kind", "meaning"), *rows)
+# -- settings
+
+
+def settings() -> str:
+    """One row a setting."""
+    return table(("setting", "flag", "variable", "default", "SIGHUP", "meaning"), *map(_setting, SETTINGS))
+
+
+def _setting(setting: Setting) -> tuple[str, ...]:
+    default = "none" if setting.default in (None, ()) else f"`{shown(setting.default)}`"
+    taken_over = "yes" if setting.reload else "restart"
+    flag = f"`{setting.flag} {setting.metavar}`"
+    return f"`{setting.name}`", flag, f"`{setting.variable}`", default, taken_over, setting.help
 
 
 # -- pages
@@ -223,7 +233,8 @@ def _parts() -> dict[str, dict[str, Callable[[], str]]]:
             "errors of the journal": other_errors(JournalError),
             "errors of Spark": other_errors(JetSparkError),
         },
-        "daemon.md": {"metrics": metrics},
+        "daemon.md": {"settings": settings, "metrics": metrics},
+        "cli.md": {"commands": runpy.run_path(str(DOCS / "cli_reference.py"))["reference"]},
     }
 
 
@@ -245,8 +256,6 @@ def main() -> None:
     for page in PARTS:
         path = DOCS / page
         path.write_text(with_parts(page, path.read_text(encoding="utf-8")), encoding="utf-8")
-    for script in ("settings.py", "cli_reference.py"):
-        runpy.run_path(str(DOCS / script), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -4,86 +4,19 @@ from __future__ import annotations
 
 import ast
 import os
-import queue
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 import jetbus
 from support.daemon import Daemon
-
-ROOT = Path(__file__).parent.parent
-EXAMPLES = ROOT / "examples"
-DEADLINE_S = 30.0
-
-
-class Command:
-    """A running example: its lines as they come, its end."""
-
-    def __init__(self, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
-
-    def line(self) -> str | None:
-        """The next line, None at the end."""
-        return self._lines.get(timeout=DEADLINE_S)
-
-    def lines_to(self, pattern: str) -> list[str]:
-        """The lines up to the first in which the pattern is found."""
-        lines = []
-        while (line := self.line()) is not None:
-            lines.append(line)
-            if re.search(pattern, line):
-                return lines
-        raise AssertionError(f"no {pattern!r} in {lines}")
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the end: exit code and what went to stderr."""
-        assert self.process.stderr is not None
-        error = self.process.stderr.read()
-        assert "Traceback" not in error, error
-        return self.process.wait(DEADLINE_S), error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._reader.join(DEADLINE_S)
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
-
-
-def example(name: str, *words: str) -> Command:
-    return Command(str(EXAMPLES / f"{name}.py"), *words)
+from support.program import DEADLINE_S, EXAMPLES, example
 
 
 def done(name: str, *words: str) -> tuple[int, str, str]:

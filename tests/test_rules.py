@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jetbus.errors import InvalidRule, WrongType
@@ -619,11 +619,16 @@ _rules = st.dictionaries(
 )
 
 
+BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Where much else runs, the first texts alone take seconds."""
+
+
 def _rule_of(drawn: dict[str, tuple[str, list[str]]], fold: bool) -> Rule:
     path: dict[str, Any] = {op: both[PATH_TESTS[op].takes_list] for op, both in drawn.items()}
     return read_rule({"path": {**path, "caseInsensitive": fold}})
 
 
+@BUSY
 @given(_rules, st.booleans(), _short)
 @example({"startsWith": ("a", [])}, False, "ab")
 @example({"equalsOneOf": ("", ["a", "b"])}, False, "b")
@@ -638,6 +643,7 @@ def test_index_and_test_agree(drawn: dict[str, tuple[str, list[str]]], fold: boo
         assert found == rule.matches_path(path)
 
 
+@BUSY
 @given(_rules, st.booleans(), _short)
 def test_rules_against_plain_python(drawn: dict[str, tuple[str, list[str]]], fold: bool, path: str) -> None:
     """A rule gives what plain Python says of the path, each operator by itself."""

@@ -87,6 +87,8 @@ MESSAGES = {
     -32603: "Internal error",
     -32001: "Response Timeout",
 }
+OWNER_LOST_REASON, TIMEOUT_REASON = "peer shuts down", "timeout for routed request"
+"""Reasons that tell these two from other internal errors; clients read them."""
 
 
 class JetError(Exception):
@@ -307,7 +309,7 @@ class OwnerLost(Internal):
     """The owner went away before it answered."""
 
     def __init__(self) -> None:
-        super().__init__("peer shuts down")
+        super().__init__(OWNER_LOST_REASON)
 
 
 class LimitReached(Internal):
@@ -338,9 +340,6 @@ class TimedOut(JetError):
         error = Internal(TIMEOUT_REASON)
         error.data = {"reason": TIMEOUT_REASON}
         return error
-
-
-TIMEOUT_REASON = "timeout for routed request"
 
 
 class Refused(JetError):
@@ -443,7 +442,7 @@ def _recognise(code: Any, message: str, data: Any) -> JetError:
     fields = data if isinstance(data, dict) else {}
     if code == -32001 or fields.get("reason") == TIMEOUT_REASON:
         return TimedOut(data)
-    if code == -32603 and fields.get("reason") == "peer shuts down":
+    if code == -32603 and fields.get("reason") == OWNER_LOST_REASON:
         return OwnerLost()
     if code == -32601:
         return UnknownService(data)

@@ -1,8 +1,16 @@
-"""The event loop that daemon and peers run on."""
+"""The event loop that daemon and peers run on, and how blocking programs run something in it."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+LOOK_S = 0.1
+"""How often it is looked whether another thread has said stop."""
+
+_Result = TypeVar("_Result")
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -12,3 +20,22 @@ def new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run something in a loop of its own to its end; Ctrl-C ends it cleanly."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(work)
+
+
+async def until_stopped(work: Awaitable[Any], stop: threading.Event) -> None:
+    """Wait for something until it is done, which raises what it raises, or until another thread sets ``stop``."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not stop.is_set() and not working.done():
+            await asyncio.wait([working], timeout=LOOK_S)
+        if working.done():
+            working.result()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)

@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,9 +34,9 @@ import jetbus
 from jetbus import journal
 from jetbus.errors import JetError
 from jetbus.journal import Densities, Settings, Writer
-from jetbus.journal.instants import write_instant
+from jetbus.journal.instants import wall_clock_us, write_instant
 from jetbus.journal.writer import WriterStats
-from jetbus.loops import new_loop
+from jetbus.loops import run, until_stopped
 from jetbus.peer.aio import FetchAsync, PeerAsync
 from jetbus.peer.fetching import Event
 from jetbus.peer.values import Blob, encode_value
@@ -48,8 +47,6 @@ __all__ = ["Recorder", "record"]
 
 CATCH_UP_S = 2.0
 """How long a recorder that is stopped waits for what is on the way to it."""
-LOOK_S = 0.1
-"""How often ``record`` looks whether it is to stop."""
 
 _NOT_STARTED = "the recorder is not started; start() it, or use it in an async with block"
 
@@ -241,7 +238,7 @@ class Recorder:
         """What is told now happens now; all that came in one piece has one instant."""
         if not self._in_turn:
             self._in_turn = True
-            self._opened.now_us = _now_us()
+            self._opened.now_us = wall_clock_us()
             asyncio.get_running_loop().call_soon(self._turn_over)
 
     def _turn_over(self) -> None:
@@ -293,7 +290,7 @@ class Recorder:
         self._opened.append("gap", detail=msgspec.json.encode(told))
 
     def _on_loss(self) -> None:
-        self._lost_us = self._lost_us or _now_us()
+        self._lost_us = self._lost_us or wall_clock_us()
 
     def _on_return(self) -> None:
         since_us, self._lost_us = self._lost_us, 0
@@ -306,7 +303,7 @@ class Recorder:
     async def commit(self) -> int:
         """Write all there is, now; gives the last seq that is in the journal."""
         writer = self._opened
-        writer.now_us = _now_us()
+        writer.now_us = wall_clock_us()
         await self._aside(writer.write, writer.take())
         return writer.seq - 1 - writer.pending
 
@@ -332,10 +329,6 @@ _TELL: dict[str, Callable[[Recorder, Event], None]] = {
     "change": Recorder._tell_change,
     "remove": Recorder._tell_remove,
 }
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _known(event: Event) -> _Known:
@@ -371,17 +364,11 @@ def record(
 
     ``on_start`` is called with the recorder as soon as all that is on the bus is written.
     """
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_record(Recorder(url, directory, **options), stop or threading.Event(), on_start))
 
+    async def recording() -> None:
+        async with Recorder(url, directory, **options) as recorder:
+            if on_start is not None:
+                on_start(recorder)
+            await until_stopped(recorder.wait(), stop or threading.Event())
 
-async def _record(recorder: Recorder, stop: threading.Event, on_start: Callable[[Recorder], object] | None) -> None:
-    async with recorder:
-        if on_start is not None:
-            on_start(recorder)
-        ended = asyncio.ensure_future(recorder.wait())
-        while not stop.is_set() and not ended.done():
-            await asyncio.wait([ended], timeout=LOOK_S)
-        if ended.done():
-            ended.result()
-        ended.cancel()
+    run(recording())

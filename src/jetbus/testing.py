@@ -19,7 +19,7 @@ from typing import Any
 
 from jetbus.daemon.config import Address, Config
 from jetbus.daemon.daemon import Daemon
-from jetbus.loops import new_loop
+from jetbus.loops import run
 
 __all__ = ["RunningDaemon", "running_daemon"]
 
@@ -90,8 +90,7 @@ class RunningDaemon:
         self.start()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(self._serve())
+        run(self._serve())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,19 +16,18 @@ from jetbus import Blob, PeerAsync, SetResult
 from jetbus.bridge import Bridge, SameBus
 from jetbus.testing import RunningDaemon
 from peer.standin import standing_in
+from support.foreign import KINDS, NAMES, ForeignDaemon
 
 pytestmark = pytest.mark.interop
 
-DAEMON = Path(__file__).parent.parent / "peer" / "daemon.cjs"
-DAEMONS = [(version, transport) for version in (1, 2, 3) for transport in ("tcp", "ws")]
 STAND_INS = ["cjet", "lua"]
 _numbers = count(1)
 
 
 @pytest.fixture(
     scope="module",
-    params=[*DAEMONS, *STAND_INS],
-    ids=[*(f"nj{version}-{transport}" for version, transport in DAEMONS), *STAND_INS],
+    params=[*KINDS, *STAND_INS],
+    ids=[*NAMES, *STAND_INS],
 )
 def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
     """The version and url of a node-jet daemon, or 0 and that of a stand-in; shared: each test has its own prefix."""
@@ -40,22 +35,8 @@ def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
         with standing_in(request.param) as url:
             yield 0, url
         return
-    version, transport = request.param
-    node = shutil.which("node")
-    assert node, "there is no node on the PATH: run make test, which installs node and the clients"
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
-    process = subprocess.Popen(
-        [node, str(DAEMON), str(version), transport, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    yield version, f"{'jet' if transport == 'tcp' else 'ws'}://127.0.0.1:{port}"
-    assert process.poll() is None, "the node-jet daemon has ended"
-    process.stdin.close()
-    process.wait(20)
-    process.stdout.close()
+    with ForeignDaemon(*request.param) as daemon:
+        yield daemon.version, daemon.url
 
 
 @pytest.fixture

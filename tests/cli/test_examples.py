@@ -23,8 +23,7 @@ from support.daemon import Daemon
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"
-REFERENCE = runpy.run_path(str(DOCS / "cli_reference.py"))
-ALL = dict(REFERENCE["commands"]())
+ALL = dict(runpy.run_path(str(DOCS / "cli_reference.py"))["commands"]())
 SCREEN = (24, 80)
 OTHER_LISTENERS = ("JET_WS", "JET_UNIX", "JET_BINARY", "JET_BINARY_UNIX")
 """Where an example of the daemon would listen as well; their usual addresses may be taken on this machine."""
@@ -153,10 +152,3 @@ def test_help_of_a_command(jet: Jet) -> None:
         "  jet watch 'plant/**' --for 1s",
         "      everything below plant, for a second",
     ]
-
-
-def test_the_page_is_up_to_date() -> None:
-    """The reference is what the code says; docs/cli_reference.py --write brings it up to date."""
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == REFERENCE["with_reference"](page)
-    assert all(f"\n### {name}\n" in page for name in ALL)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,31 +13,17 @@ import pytest
 from cli.plant import VALUES, plant
 from cli.running import Jet
 from peer.standin import standing_in
-from peer.test_foreign import _free_port
-
-DAEMON = Path(__file__).parent.parent / "peer" / "daemon.cjs"
-
+from support.foreign import ForeignDaemon
 
 NAMES = {"nj1": "node-jet", "nj2": "node-jet", "nj3": "node-jet", "cjet": "cjet", "lua": "unknown"}
 """What each calls itself; lua-jet says nothing."""
 
 
 @contextmanager
-def node_jet(version: str) -> Iterator[str]:
+def node_jet(version: int) -> Iterator[str]:
     """A daemon of node-jet of a version."""
-    node, port = shutil.which("node"), _free_port()
-    assert node, "there is no node on the PATH: run make test, which installs node and the clients"
-    process = subprocess.Popen(
-        [node, str(DAEMON), version, "tcp", str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    yield f"jet://127.0.0.1:{port}"
-    assert process.poll() is None, "the node-jet daemon has ended"
-    process.stdin.close()
-    process.wait(20)
-    process.stdout.close()
+    with ForeignDaemon(version, "tcp") as daemon:
+        yield daemon.url
 
 
 @pytest.fixture(
@@ -49,7 +33,7 @@ def node_jet(version: str) -> Iterator[str]:
 def daemon(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """A daemon of node-jet, or a stand-in for one that cannot be had, with the plant on its bus: its name and URL."""
     name = request.param
-    with node_jet(name[2:]) if name.startswith("nj") else standing_in(name) as url, plant(url):
+    with node_jet(int(name[2:])) if name.startswith("nj") else standing_in(name) as url, plant(url):
         yield NAMES[name], url
 
 

@@ -11,6 +11,8 @@ import pytest
 import jetbus
 from cli.conftest import url_of
 from cli.running import DAEMON, DEADLINE_S, Jet
+from jetbus.cli.streams import size_bytes
+from jetbus.peer import Event
 from support.daemon import Daemon
 
 
@@ -130,6 +132,20 @@ def test_owners_end_on_ctrl_c(jet: Jet, owner: jetbus.Peer, what: list[str]) -> 
         owner.wait_for("test/own", timeout_s=30)
         assert owning.interrupt() == (130, "", "")
     assert owner.get("test/**") == {}
+
+
+SIZES = {
+    "number": (Event("change", "plant", 12.5), 9),
+    "text": (Event("change", "tür", "ä"), 8),
+    "method": (Event("add", "plant/run", None, is_method=True), 9),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_sizes(case: str) -> None:
+    """top and bw count the bytes of path and value, as UTF-8; a method has no value."""
+    event, size = SIZES[case]
+    assert size_bytes(event) == size
 
 
 PIPES = {

@@ -121,6 +121,24 @@ CALLS = {
 }
 
 
+TABLE = {"columns": ["path", "n"], "rows": [["a", 1], ["b", None]], "more": True}
+CALLED = {
+    "table": (TABLE, "path  n\na     1\nb\n", "jet: there are more rows than these; ask for less at a time\n"),
+    "csv": (TABLE, "path,n\na,1\nb,\n", "jet: there are more rows than these; ask for less at a time\n"),
+    "jsonl": (TABLE, '{"columns":["path","n"],"rows":[["a",1],["b",null]],"more":true}\n', ""),
+    "csv of no table": ({"columns": ["a", "a"], "rows": []}, 'result\n"{""columns"":[""a"",""a""],""rows"":[]}"\n', ""),
+    "csv of uneven rows": ({"columns": ["a"], "rows": [[]]}, 'result\n"{""columns"":[""a""],""rows"":[[]]}"\n', ""),
+}
+
+
+@pytest.mark.parametrize("case", CALLED)
+def test_called_tables(jet: Jet, owner: jetbus.Peer, case: str) -> None:
+    """A result of columns and rows is a table for people and spreadsheets, and as it is for programs."""
+    result, out, err = CALLED[case]
+    owner.add_method("test/ask", lambda: result)
+    assert jet("call", "test/ask", "-o", case.split()[0]) == (0, out, err)
+
+
 @pytest.mark.parametrize("case", CALLS)
 def test_call(jet: Jet, case: str) -> None:
     """A call prints what the method returned."""

@@ -11,7 +11,7 @@ from jetbus.player import Player
 from peer.faces import raised, run
 from player.recordings import PLANT, at_us, seen
 from player.watching import watching
-from recorder.foreign import KINDS, NAMES, ForeignDaemon
+from support.foreign import KINDS, NAMES, ForeignDaemon
 
 pytestmark = pytest.mark.interop
 

@@ -11,8 +11,8 @@ import pytest
 from jetbus import PeerAsync
 from jetbus.recorder import Recorder
 from peer.faces import run, until
-from recorder.foreign import KINDS, NAMES, ForeignDaemon
 from recorder.recorded import check_chain, rows, told, until_tree
+from support.foreign import KINDS, NAMES, ForeignDaemon
 
 pytestmark = pytest.mark.interop
 

@@ -25,6 +25,17 @@ NOTE = "$bridge"
 READERS = f"{NOTE}/"
 
 
+def read_prefix(text: str) -> str:
+    """The prefix of an area, which ends in a slash; ValueError for a text that is none.
+
+    >>> read_prefix("plant2")
+    'plant2/'
+    """
+    if not text.strip("/") or text.startswith("$"):
+        raise ValueError(f"{text!r} is no prefix to mount a bus at; give one such as plant2")
+    return text.rstrip("/") + "/"
+
+
 class Areas:
     """The areas of the far bus, and who reads the near bus. Each method tells whether other areas are closed now."""
 

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from jetbus.bridge.areas import NOTE, READERS, Areas
+from jetbus.bridge.areas import NOTE, READERS, Areas, read_prefix
 from jetbus.bridge.blocked import Blocked
 from jetbus.bridge.far import Following, after
 from jetbus.bridge.near import Mount, NearSession
@@ -68,9 +68,7 @@ class Bridge:
         near_tls: ssl.SSLContext | None = None,
         on_status: Callable[[Status], object] | None = None,
     ) -> None:
-        if not prefix.strip("/") or prefix.startswith("$"):
-            raise ValueError(f"{prefix!r} is no prefix to mount a bus at; give one such as 'plant2/'")
-        self.prefix = prefix.rstrip("/") + "/"
+        self.prefix = read_prefix(prefix)
         self._rule = make_rule(rule)
         if self._rule.sort is not None:
             raise ValueError("a bridge mounts what matches, not a sorted list; leave the sorting out of its rule")

@@ -19,6 +19,7 @@ from jetbus.cli.quick import QuickPeer
 from jetbus.errors import JetError
 from jetbus.peer.fetching import Event
 from jetbus.rules import Rule
+from jetbus.rules import rule as make_rule
 
 access = Family("access", help="Who may fetch, set and call what.")
 
@@ -40,7 +41,7 @@ class View:
 def _view(bus: Bus, path: str) -> View:
     with bus.quick() as peer:
         peer.check_ours("tell what a user may do")
-        rule = Rule(path=(("equals", path),))
+        rule = make_rule(equals=path)
         found = peer.look(rule)
         if not found:
             return View(None, peer.groups, peer.paths())

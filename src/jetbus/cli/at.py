@@ -18,6 +18,8 @@ from jetbus.cli.rules import read_one
 from jetbus.peer.fetching import matches
 from jetbus.rules import Rule
 
+COLUMNS = ("path", "kind", "value", "peer", "at")
+
 
 @command(
     examples=[
@@ -42,10 +44,10 @@ def at(bus: Bus, form: str | None, instant: str, rule: str | None, folder: str |
         raise Failure(
             f"nothing matched {printable(rule)} then; `jet at {instant}` without a rule shows all", Code.NOT_FOUND
         )
-    with Output(("path", "kind", "value", "peer", "at"), form) as out:
+    with Output(COLUMNS, form) as out:
         for row in rows:
             record = told(row)
-            out.put({name: record[name] for name in ("path", "kind", "value", "peer", "at") if name in record})
+            out.put({name: record[name] for name in COLUMNS if name in record})
 
 
 @command(

@@ -51,8 +51,12 @@ def bridge(
     """
     if rule is not None:
         read_one(rule)
-    if not prefix.strip("/") or prefix.startswith("$"):
-        raise usage(f"{prefix!r} is no prefix to mount a bus at; give one such as plant2")
+    from jetbus.bridge.areas import read_prefix
+
+    try:
+        read_prefix(prefix)
+    except ValueError as problem:
+        raise usage(str(problem)) from None
     there = named_bus(far, user=far_user, password_file=far_password_file)
     from jetbus.bridge import run_bridge
 

@@ -188,8 +188,7 @@ class Contexts:
 
     def save(self) -> None:
         """Write the file, whole or not at all, for nobody else's eyes."""
-        import tempfile
-        from pathlib import Path
+        from jetbus.cli.files import replacing
 
         lines = [] if self.current is None else [f"current = {_toml(self.current)}\n"]
         for name, bus in self.buses.items():
@@ -198,10 +197,8 @@ class Contexts:
             lines += [f"{key} = {_toml(value)}\n" for key, value in told if value is not None]
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=self.file.parent, prefix=".contexts.")
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.writelines(lines)
-            Path(temporary).replace(self.file)
+            with replacing(self.file, 0o600) as file:
+                file.write_text("".join(lines), encoding="utf-8")
         except OSError as problem:
             raise usage(f"{self.file} cannot be written ({problem.strerror}); let this user write its folder") from None
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from jetbus.cli.buses import Bus
-from jetbus.cli.failures import not_found, usage
+from jetbus.cli.failures import complain, not_found, usage
 from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import Output, default_format, say
 from jetbus.cli.values import read_value, shown
@@ -39,7 +39,8 @@ def call(
 ) -> None:
     """Call the method at PATH with ARGS, and print what it returns.
 
-    Arguments are positional or named, not both. The result itself is printed, as JSON.
+    Arguments are positional or named, not both. The result itself is printed, as JSON; one of columns and rows, such as
+    the answers of `jet pipeline`, is a table on a terminal and in CSV.
     """
     given = _arguments(args, named, string)
     with bus.quick() as peer:
@@ -65,12 +66,31 @@ def _arguments(args: tuple[str, ...], named: tuple[str, ...], string: bool) -> l
 
 def _show(result: Any, form: str | None) -> None:
     form = form or default_format(sys.stdout)
-    if form == "jsonl":
+    if form in ("table", "csv") and _is_table(result):
+        columns = result["columns"]
+        Output(columns, form, empty="no rows").put_all(dict(zip(columns, row, strict=True)) for row in result["rows"])
+        if result.get("more"):
+            complain("there are more rows than these; ask for less at a time")
+    elif form == "jsonl":
         say(shown(result))
     elif form in ("json", "table"):
         say_lines(json.dumps(result, indent=2, ensure_ascii=False))
     else:
         Output(("result",), form, value="result").put({"result": result})
+
+
+def _is_table(result: Any) -> bool:
+    """Whether a result is columns and rows."""
+    if not isinstance(result, dict):
+        return False
+    columns, rows = result.get("columns"), result.get("rows")
+    return (
+        isinstance(columns, list)
+        and isinstance(rows, list)
+        and all(isinstance(name, str) for name in columns)
+        and all(isinstance(row, list) and len(row) == len(columns) for row in rows)
+        and len(set(columns)) == len(columns) > 0
+    )
 
 
 def say_lines(text: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from jetbus.cli.failures import Code, Failure, near, usage
+from jetbus.cli.files import replacing
 from jetbus.cli.frame import Example, command
 from jetbus.cli.output import Output
 from jetbus.cli.past import journal, since_option, told, until_option
@@ -141,21 +142,17 @@ def _write(file: Path, suffix: str, log: Journal, asked: dict[str, Any], columns
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A file beside the target that takes its place at the end; it goes if anything is in the way of that."""
-    import tempfile
-
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as problem:
-        raise Failure(f"{target} cannot be written ({problem.strerror}); give a folder that can", Code.USAGE) from None
-    os.close(descriptor)
-    try:
-        yield Path(name)
-        mask = os.umask(0o077)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    except OSError as problem:
-        raise Failure(f"{target} cannot be written ({problem.strerror or problem}); is there room?") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
+    """A file that takes the place of the target at the end, as anybody's new file would."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(replacing(target, 0o666 & ~mask))
+        except OSError as problem:
+            text = f"{target} cannot be written ({problem.strerror}); give a folder that can"
+            raise Failure(text, Code.USAGE) from None
+        try:
+            yield file
+            stack.close()
+        except OSError as problem:
+            raise Failure(f"{target} cannot be written ({problem.strerror or problem}); is there room?") from None

@@ -122,7 +122,6 @@ def command(
     *,
     examples: Sequence[Example],
     bus: bool = True,
-    output: bool = True,
     stream: bool = False,
     instants: bool = False,
     **settings: Any,
@@ -136,8 +135,7 @@ def command(
                 for option in _BUS:
                     del given[option.name or ""]
                 given["bus"] = buses.find(**_given(context))
-            if output:
-                given["form"] = given["form"] or context.find_root().params.get("form")
+            given["form"] = given["form"] or context.find_root().params.get("form")
             if stream:
                 from jetbus.cli.streams import Ending
 
@@ -145,7 +143,7 @@ def command(
             return function(**given)
 
         own = list(reversed(getattr(function, "__click_params__", [])))
-        shared = [*(_STREAM if stream else ()), *(_OUTPUT if output else ()), *(_BUS if bus else ()), _DEBUG]
+        shared = [*(_STREAM if stream else ()), *_OUTPUT, *(_BUS if bus else ()), _DEBUG]
         name = settings.pop("name", None) or function.__name__.strip("_").replace("_", "-")
         return Command(
             name,

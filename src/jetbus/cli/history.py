@@ -14,8 +14,8 @@ from jetbus.cli.failures import Code, Failure, near_path, printable, usage
 from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import WIDTH, Output, cut, say, terminal_width
 from jetbus.cli.past import Past, Rows, journal_option, past, since_option, told, until_option, written
-from jetbus.cli.windows import AGGREGATES, TIME_WEIGHTED, US_PER_S, Reading, number_of, windows
-from jetbus.journal.instants import read_instant
+from jetbus.cli.windows import AGGREGATES, TIME_WEIGHTED, Reading, number_of, windows
+from jetbus.journal.instants import US_PER_S, read_instant
 
 ROWS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"

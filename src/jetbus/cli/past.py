@@ -19,10 +19,10 @@ from jetbus.cli.buses import Bus
 from jetbus.cli.failures import Code, Failure, reason_of, usage
 from jetbus.cli.frame import MINUS, bus_is_named
 from jetbus.errors import JetError, NotFound
-from jetbus.journal.errors import JournalGone
+from jetbus.journal.errors import NEEDS_PYARROW, BadInstant, JournalError, JournalGone, NotAJournal
 from jetbus.journal.instants import read_instant, wall_clock_us
 from jetbus.peer.values import read_value
-from jetbus.rules import Rule
+from jetbus.rules import rule as make_rule
 
 if TYPE_CHECKING:
     from jetbus.cli.quick import QuickPeer
@@ -87,7 +87,7 @@ class FolderPast:
 
     def before(self, row: Mapping[str, Any], path: str) -> Rows:
         bus, seq = row.get("bus"), row["seq"] - 1
-        table = self._journal.as_of(rule=_exactly(path), seq=seq if bus is None else {bus: seq})
+        table = self._journal.as_of(rule=make_rule(equals=path), seq=seq if bus is None else {bus: seq})
         return [row for row in table.to_pylist() if row.get("bus") == bus]
 
     def cuts(self, since: str | None) -> Rows:
@@ -179,10 +179,6 @@ class BusPast:
             raise Failure(str(problem), Code.NOT_FOUND) from None
 
 
-def _exactly(path: str) -> Rule:
-    return Rule(path=(("equals", path),))
-
-
 @contextmanager
 def past(bus: Bus, folder: str | None, *instants: str | None) -> Iterator[Past]:
     """Where to look back: in a folder if one is given, else over the bus. The instants are checked before."""
@@ -218,14 +214,12 @@ def folder_of(folder: str | None) -> str:
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn the journal's errors into failures with exit codes."""
-    from jetbus.journal.errors import BadInstant, JournalError, NotAJournal
-
     try:
         yield
     except ModuleNotFoundError as problem:
         if problem.name != "pyarrow":
             raise
-        raise Failure("the journal needs pyarrow; install it with: pip install 'jetbus[history]'") from None
+        raise Failure(NEEDS_PYARROW) from None
     except BadInstant as problem:
         raise usage(str(problem)) from None
     except (NotAJournal, JournalGone) as problem:

@@ -14,8 +14,7 @@ from jetbus.cli.buses import Bus
 from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import Output
 from jetbus.cli.rules import read_rules
-from jetbus.cli.streams import Ending, Following, now, run, staying, until_end
-from jetbus.cli.values import shown
+from jetbus.cli.streams import Ending, Following, now, run, size_bytes, staying, until_end
 from jetbus.peer import Event
 
 Measure = Callable[["Window"], dict[str, Any]]
@@ -27,7 +26,7 @@ class Window:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._last: float | None = None
-        self.count = self.bytes = 0
+        self.count = 0
         self.gaps: list[float] = []
         self.sizes: list[int] = []
         self.length_s = 0.0
@@ -38,7 +37,7 @@ class Window:
             self.gaps.append(at - self._last)
         self._last = at
         self.count += 1
-        self.sizes.append(len(event.path.encode()) + (0 if event.is_method else len(shown(event.value).encode())))
+        self.sizes.append(size_bytes(event))
 
     def end(self) -> None:
         self.length_s = max(time.monotonic() - self._began, 1e-9)

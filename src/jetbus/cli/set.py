@@ -13,7 +13,7 @@ from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import Output
 from jetbus.cli.values import read_value
 from jetbus.errors import NotFound
-from jetbus.rules import Rule
+from jetbus.rules import rule as make_rule
 
 
 @command(
@@ -40,7 +40,7 @@ def set_state(bus: Bus, form: str | None, path: str, value: str, string: bool, t
         except NotFound:
             raise not_found(path, peer.paths()) from None
         if result.adapted:
-            told["value"] = peer.get(Rule(path=(("equals", path),))).get(path, asked)
+            told["value"] = peer.get(make_rule(equals=path)).get(path, asked)
     if result.adapted:
         told["warning"] = result.warning or "the owner took another value"
         complain(f"{path}: {told['warning']}")

@@ -44,7 +44,7 @@ def spark_explained() -> Iterator[None]:
         except ModuleNotFoundError as problem:
             if problem.name != "pyspark":
                 raise
-            raise Failure("the Spark side needs pyspark; install it with: pip install 'jetbus[spark]'") from None
+            raise Failure(str(problem)) from None
         try:
             yield
         except BadOption as problem:

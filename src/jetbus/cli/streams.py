@@ -10,13 +10,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
+from jetbus import loops
 from jetbus.cli.buses import Bus
 from jetbus.cli.failures import Code, Failure, complain
+from jetbus.cli.values import shown
 from jetbus.errors import TooSlow
-from jetbus.loops import new_loop
+from jetbus.journal.instants import wall_clock_us, write_instant
 from jetbus.peer import Event, PeerAsync
 from jetbus.peer.fetching import matches
 from jetbus.rules import Rule, parse_rule
@@ -36,8 +37,7 @@ class _Complaints(logging.Handler):
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a command that stays; Ctrl-C ends it cleanly."""
     complaining()
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(work)
+    return loops.run(work)
 
 
 def complaining() -> None:
@@ -56,24 +56,32 @@ def stopped_by_term() -> Iterator[threading.Event]:
         signal.signal(signal.SIGTERM, before)
 
 
+async def first_of(*works: Coroutine[Any, Any, Any], within_s: float | None = None) -> int | None:
+    """Run until one of them is done, which raises what it raises; gives which, None if the time is up before."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        for number, task in enumerate(tasks):
+            if task in done:
+                task.result()
+                return number
+        return None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def until_terminated(work: Coroutine[Any, Any, Any]) -> None:
     """Run until the work is done, or SIGTERM."""
-    working, terminated = asyncio.ensure_future(work), asyncio.Event()
+    terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
-    waiting = asyncio.ensure_future(terminated.wait())
-    try:
-        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-    finally:
-        for task in (working, waiting):
-            task.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
+    await first_of(work, terminated.wait())
 
 
 def now() -> str:
     """This instant as RFC 3339."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return write_instant(wall_clock_us())
 
 
 class Ending:
@@ -131,18 +139,14 @@ async def reader_gone() -> None:
 
 async def until_end(work: Coroutine[Any, Any, Any], ending: Ending) -> int:
     """Run until the work is done, its time is up or nobody reads any more. The time counts from here."""
-    working, reading = asyncio.ensure_future(work), asyncio.ensure_future(reader_gone())
-    try:
-        done, _ = await asyncio.wait((working, reading), timeout=ending.for_s, return_when=asyncio.FIRST_COMPLETED)
-        if working in done:
-            working.result()
-        elif reading in done:
-            raise BrokenPipeError
-    finally:
-        for task in (working, reading):
-            task.cancel()
-        await asyncio.gather(working, reading, return_exceptions=True)
+    if await first_of(work, reader_gone(), within_s=ending.for_s) == 1:
+        raise BrokenPipeError
     return ending.verdict()
+
+
+def size_bytes(event: Event) -> int:
+    """What the path and the value of an event take as text."""
+    return len(event.path.encode()) + (0 if event.is_method else len(shown(event.value).encode()))
 
 
 class Following:
@@ -168,7 +172,7 @@ class Following:
         """What was there at the start."""
         for fetch in self._fetches:
             await fetch.ready()
-        return [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        return self.take()
 
     async def next(self) -> Event:
         """The next event."""

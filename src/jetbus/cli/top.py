@@ -13,8 +13,8 @@ from jetbus.cli.buses import Bus
 from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import Output, default_format
 from jetbus.cli.rules import read_rules
-from jetbus.cli.streams import Ending, Following, run, staying, until_end
-from jetbus.cli.values import on_one_line, shown
+from jetbus.cli.streams import Ending, Following, run, size_bytes, staying, until_end
+from jetbus.cli.values import on_one_line
 from jetbus.peer import Event, PeerAsync
 
 COLUMNS = ("path", "per_s", "bytes_per_s", "value")
@@ -40,8 +40,7 @@ class Talkers:
             self._value[event.path] = event.value
         if happened:
             self._count[event.path] = self._count.get(event.path, 0) + 1
-            size = len(event.path) + len(shown(event.value))
-            self._bytes[event.path] = self._bytes.get(event.path, 0) + size
+            self._bytes[event.path] = self._bytes.get(event.path, 0) + size_bytes(event)
 
     def look(self, rows: int) -> tuple[list[dict[str, Any]], float]:
         """The biggest talkers, and how many events a second there were in all; counting starts anew."""

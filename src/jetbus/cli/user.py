@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ import click
 
 from jetbus.cli.buses import LOCAL, Bus, ask_password, read_password
 from jetbus.cli.failures import Code, Failure, near, reason_of, usage
+from jetbus.cli.files import replacing
 from jetbus.cli.frame import Example, Family, command
 from jetbus.cli.machine import flaw_of_users
 from jetbus.cli.output import Output
 from jetbus.errors import JetError, UnknownService
 from jetbus.peer.address import read_url
-from jetbus.rules import Rule
+from jetbus.rules import rule as make_rule
 
 user = Family("user", help="Users of a daemon: over the bus as an admin, or in its users file with --users.")
 
@@ -64,17 +64,10 @@ class UsersFile:
     def save(self) -> None:
         """Replace the file, if a daemon can read the new one."""
         mode = self._path.stat().st_mode & 0o777 if self._path.exists() else 0o600
-        descriptor, name = tempfile.mkstemp(dir=self._path.resolve().parent, prefix=".users.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(self._document, file, indent=2, ensure_ascii=False)
-                file.write("\n")
-                os.fchmod(descriptor, mode)
-            if flaw := flaw_of_users(name, str(self._path)):
+        with replacing(self._path.resolve(), mode) as file:
+            file.write_text(json.dumps(self._document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            if flaw := flaw_of_users(str(file), str(self._path)):
                 raise usage(flaw)
-            Path(name).replace(self._path.resolve())
-        finally:
-            Path(name).unlink(missing_ok=True)
 
 
 def _reload(bus: Bus) -> str:
@@ -84,7 +77,7 @@ def _reload(bus: Bus) -> str:
         raise Failure(f"{bus.shown_url} is not on this machine; send that daemon SIGHUP there")
     with bus.quick() as peer:
         peer.check_ours("read its users again on request")
-        pid = peer.get(Rule(path=(("equals", "$jet/pid"),)))["$jet/pid"]
+        pid = peer.get(make_rule(equals="$jet/pid"))["$jet/pid"]
     command = Path(f"/proc/{pid}/cmdline")
     try:
         if command.parent.parent.exists() and b"jet" not in command.read_bytes():

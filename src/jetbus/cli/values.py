@@ -1,4 +1,4 @@
-"""What people type on the command line: values, durations, rules; and values as they are shown.
+"""What people type on the command line, values and durations; and values as they are shown.
 
 Values are JSON. A bare word is text only where ``--string`` says so, so that ``1`` and ``"1"`` stay two things.
 """

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-US_PER_S = 1_000_000
+from jetbus.journal.instants import US_PER_S
+
 TIME_WEIGHTED = "mean"
 """The aggregate that needs to know how long each value was in force."""
 

@@ -21,8 +21,7 @@ from jetbus.errors import Internal, Invalid, JetError, LimitReached, NotAllowed,
 from jetbus.journal import pages
 from jetbus.journal.instants import write_instant
 from jetbus.journal.scan import Log
-from jetbus.journal.segment import EVENTS, SCHEMA
-from jetbus.journal.sieve import CLEARING_EVENTS
+from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA
 from jetbus.journal.tree import TREE_EVENTS
 from jetbus.paths import DAEMON_NODE
 from jetbus.rules import EVERYTHING, Rule

@@ -16,7 +16,7 @@ from jetbus.daemon import config as settings
 from jetbus.daemon.config import Config, ConfigError
 from jetbus.daemon.daemon import Daemon
 from jetbus.daemon.users import UsersFileError
-from jetbus.loops import new_loop
+from jetbus.loops import run
 
 log = logging.getLogger("jetbus.daemon")
 
@@ -34,8 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.getLogger("jetbus.websocket").setLevel(logging.CRITICAL)
         _raise_file_limit(config.connections_max)
         gc.set_threshold(*GC_THRESHOLDS)
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(config, arguments))
+        run(_serve(config, arguments))
     except (ConfigError, UsersFileError) as problem:
         sys.exit(f"jetd: {problem}")
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jetbus.journal.errors import BadInstant, JournalError, JournalGone, JournalInUse, NotAJournal
+from jetbus.journal.errors import NEEDS_PYARROW, BadInstant, JournalError, JournalGone, JournalInUse, NotAJournal
 from jetbus.journal.instants import read_duration, read_instant
 
 if TYPE_CHECKING:
@@ -69,6 +69,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] != "pyarrow":
             raise
-        raise ModuleNotFoundError(
-            "the journal needs pyarrow; install it with: pip install 'jetbus[history]'", name="pyarrow"
-        ) from missing
+        raise ModuleNotFoundError(NEEDS_PYARROW, name="pyarrow") from missing

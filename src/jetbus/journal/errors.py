@@ -13,6 +13,8 @@ from __future__ import annotations
 
 __all__ = ["BadInstant", "JournalError", "JournalGone", "JournalInUse", "NotAJournal"]
 
+NEEDS_PYARROW = "the journal needs pyarrow; install it with: pip install 'jetbus[history]'"
+
 
 class JournalError(Exception):
     """The journal cannot do it."""

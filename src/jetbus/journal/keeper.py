@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from jetbus.journal import snapshots
+from jetbus.journal.compaction import prune
 from jetbus.journal.errors import JournalError, JournalInUse
 from jetbus.journal.retention import drop_old
-from jetbus.journal.segment import list_segments, seq_name
+from jetbus.journal.segment import list_segments
 from jetbus.journal.settings import Settings
 
-SNAPSHOT_EVENTS = 400_000
-"""Events between two snapshots, about: what is replayed at the most to tell the tree of an instant."""
 GROWN_EVENTS = 2_000_000
 """Events by which a segment grows before it gets its next snapshots."""
 
@@ -47,9 +47,9 @@ class Keeper:
         segments = list_segments(self._directory)
         self.segments = len(segments)
         ends = [*(segment.first_seq - 1 for segment in segments[1:]), last_seq]
-        snapshots = {path.stem for path in self._directory.glob("snapshots/*.arrow")}
+        newest = max(snapshots.list_snapshots(self._directory), default=0)
         for seq in ends:
-            if seq and seq_name(seq) > max(snapshots, default=""):
+            if seq > newest:
                 self.sealed(seq)
 
     def committed(self, upto_seq: int) -> None:
@@ -90,14 +90,9 @@ class Keeper:
             return None
 
     def _snapshot(self, upto_seq: int) -> None:
-        # Snapshots and compaction read the journal; writing it does not need the reading half until now.
-        from jetbus.journal import snapshots
-
         snapshots.take(self._directory, upto_seq)
 
     def _retain(self, upto_seq: int) -> None:
-        from jetbus.journal.compaction import prune
-
         self.segments = len(list_segments(self._directory))
         keep_s, keep_bytes, now_us = self._settings.keep_s, self._settings.keep_bytes, self._now_us()
         if keep_s is None and keep_bytes is None:

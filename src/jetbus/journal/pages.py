@@ -41,7 +41,7 @@ def events_page(
     end = last + 1 if seq_until is None else min(seq_until, last + 1)
     wanted = None if columns is None else list(dict.fromkeys([*columns, "seq"]))
     kept, rows, size, go_on = [], 0, 0, end
-    for batch in journal.read(rule, since, until, seq, end, wanted, events):
+    for batch in journal.read(rule, since, until, seq=seq, seq_until=end, columns=wanted, events=events):
         part = batch.slice(0, limit - rows)
         kept.append(part)
         rows += part.num_rows

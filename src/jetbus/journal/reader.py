@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from jetbus.journal.sieve import Range, RuleLike, Sieve, as_rule
 from jetbus.journal.stats import Stats, stats_of
 from jetbus.journal.tree import TREE_EVENTS, difference
 from jetbus.rules import Rule
+from jetbus.rules import rule as make_rule
 
 BUS = pa.field("bus", pa.string())
 HISTORY = ["ts", "seq", "event", "value", "peer"]
@@ -45,6 +46,15 @@ class Offsets(TypedDict):
     last: int
     first_ts: int | None
     last_ts: int | None
+
+
+class Which(TypedDict, total=False):
+    """Which events are read besides by rule and time, and which of their columns."""
+
+    seq: Seqs | None
+    seq_until: Seqs | None
+    columns: Sequence[str] | None
+    events: Iterable[str] | None
 
 
 def open(*directories: str | os.PathLike[str]) -> Journal:  # noqa: A001 - journal.open(...) is how it reads
@@ -121,27 +131,21 @@ class Journal:
         rule: RuleLike | None = None,
         since: Instant | None = None,
         until: Instant | None = None,
-        seq: Seqs | None = None,
-        seq_until: Seqs | None = None,
-        columns: Sequence[str] | None = None,
-        events: Iterable[str] | None = None,
+        **which: Unpack[Which],
     ) -> Any:
-        """The same as one table in memory."""
-        return self.reader(rule, since, until, seq, seq_until, columns, events).read_all()
+        """The same as one table in memory; it takes what ``read`` takes."""
+        return self.reader(rule, since, until, **which).read_all()
 
     def reader(
         self,
         rule: RuleLike | None = None,
         since: Instant | None = None,
         until: Instant | None = None,
-        seq: Seqs | None = None,
-        seq_until: Seqs | None = None,
-        columns: Sequence[str] | None = None,
-        events: Iterable[str] | None = None,
+        **which: Unpack[Which],
     ) -> Any:
         """The same as a ``RecordBatchReader``, which duckdb, polars and pandas take as a stream."""
-        batches = self.read(rule, since, until, seq, seq_until, columns, events)
-        schema = pa.schema([self.schema.field(name) for name in self._columns(columns)])
+        batches = self.read(rule, since, until, **which)
+        schema = pa.schema([self.schema.field(name) for name in self._columns(which.get("columns"))])
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def dataset(self) -> Any:
@@ -234,8 +238,7 @@ class Journal:
         events: Iterable[str] = TREE_EVENTS,
     ) -> Any:
         """The values of one path over time: ts, seq, event, value, peer; ``events`` may ask for ``set``, ``call``."""
-        exactly = Rule(path=(("equals", path),))
-        return self.table(exactly, since, until, columns=[*self._bus_column, *HISTORY], events=events)
+        return self.table(make_rule(equals=path), since, until, columns=[*self._bus_column, *HISTORY], events=events)
 
     # -- what there is
 

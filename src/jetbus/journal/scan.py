@@ -275,7 +275,7 @@ class Log:
                 if str(error) == missing:
                     raise JournalError(f"{self.directory} lacks a file: {error}; restore it from a backup") from None
                 missing = str(error)
-        raise JournalError(f"{self.directory}: files vanish faster than they are read; keep them longer")
+        raise self._outrun()
 
     @staticmethod
     def _read_piece(piece: Piece, cursor: Cursor, columns: list[str], sieve: Sieve) -> Iterator[Any]:
@@ -287,6 +287,9 @@ class Log:
                     yield batch
             cursor.strict = True
         cursor.next_seq = piece.last + 1
+
+    def _outrun(self) -> JournalError:
+        return JournalError(f"{self.directory}: files vanish faster than they are read; keep them longer")
 
     def gone(self, seq: int, first: int) -> JournalGone:
         """The error for a reader that wants what was dropped."""
@@ -316,7 +319,7 @@ class Log:
                 return _seq_within(piece, instant_us)
             except FileNotFoundError:
                 continue
-        raise JournalError(f"{self.directory}: files vanish faster than they are read; keep them longer")
+        raise self._outrun()
 
 
 def _seq_within(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:

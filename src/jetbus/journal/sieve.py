@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetbus.journal.segment import CLEARING_EVENTS as CLEARING_EVENTS
 from jetbus.paths import DAEMON_NODE, is_daemons
 from jetbus.rules import Rule, parse_rule
 from jetbus.rules import rule as make_rule

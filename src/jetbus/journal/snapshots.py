@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from jetbus.journal.errors import JournalGone
-from jetbus.journal.keeper import SNAPSHOT_EVENTS
 from jetbus.journal.scan import Cursor, Log
-from jetbus.journal.segment import seq_name, sync_directory
-from jetbus.journal.sieve import CLEARING_EVENTS, Range, Sieve
+from jetbus.journal.segment import CLEARING_EVENTS, seq_name, sync_directory
+from jetbus.journal.sieve import Range, Sieve
 from jetbus.journal.tree import COLUMNS, Replay, empty, in_order, matching, matching_paths
 from jetbus.rules import Rule
 
+SNAPSHOT_EVENTS = 400_000
+"""Events between two snapshots, about: what is replayed at the most to tell the tree of an instant."""
 FOLDER = "snapshots"
 _SUFFIX = ".arrow"
 _UNFINISHED = ".tmp"

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from jetbus.journal.errors import JournalError
 from jetbus.journal.manifest import Span
-from jetbus.journal.segment import SCHEMA
-from jetbus.journal.sieve import CLEARING_EVENTS, Sieve, is_one_of
+from jetbus.journal.segment import CLEARING_EVENTS, SCHEMA
+from jetbus.journal.sieve import Sieve, is_one_of
 from jetbus.rules import Rule
 
 SPAN_ROWS = 1 << 19

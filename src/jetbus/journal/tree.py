@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetbus.journal.sieve import CLEARING_EVENTS, PathSieve, value_mask
+from jetbus.journal.segment import CLEARING_EVENTS
+from jetbus.journal.sieve import PathSieve, value_mask
 from jetbus.rules import Rule
 
 TREE_EVENTS = ("add", "change", "remove")

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
-US_PER_S = 1_000_000
+from jetbus.journal.instants import US_PER_S
 
 
 class Clock:

@@ -24,7 +24,7 @@ import msgspec
 
 from jetbus.journal import BadInstant, Journal
 from jetbus.journal.instants import Instant, read_instant, write_instant
-from jetbus.loops import new_loop
+from jetbus.loops import run, until_stopped
 from jetbus.paths import is_daemons
 from jetbus.peer.aio import PeerAsync
 from jetbus.player.clock import Clock
@@ -33,9 +33,6 @@ from jetbus.player.reel import Happened, Reel
 from jetbus.player.stage import Stage
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
-
-LOOK_S = 0.1
-"""How often ``play`` looks whether it is to stop."""
 
 
 class Progress(NamedTuple):
@@ -322,18 +319,12 @@ def play(
 
     ``on_start`` is called with the player as soon as the tree of the start is on the bus.
     """
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_play(Player(source, url, **options), stop or threading.Event(), on_start))
 
+    async def playing() -> Progress:
+        async with Player(source, url, **options) as player:
+            if on_start is not None:
+                on_start(player)
+            await until_stopped(player.wait(), stop or threading.Event())
+            return player.progress
 
-async def _play(player: Player, stop: threading.Event, on_start: Callable[[Player], object] | None) -> Progress:
-    async with player:
-        if on_start is not None:
-            on_start(player)
-        ended = asyncio.ensure_future(player.wait())
-        while not stop.is_set() and not ended.done():
-            await asyncio.wait([ended], timeout=LOOK_S)
-        if ended.done():
-            ended.result()
-        ended.cancel()
-        return player.progress
+    return run(playing())

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from jetbus import journal
 from jetbus.journal import Journal, JournalError
 from jetbus.journal.instants import Instant, read_instant, write_instant
+from jetbus.journal.segment import CLEARING_EVENTS
+from jetbus.journal.tree import TREE_EVENTS
 from jetbus.rules import EVERYTHING, Rule
 
 CHUNK_ROWS = 256
 """Events that are made ready in one go: few, so that nobody who is due has to wait for it."""
-TREE_EVENTS = ("add", "change", "remove")
-CLEARING_EVENTS = ("start", "stop")
 _COLUMNS = ["seq", "ts", "event", "kind", "path", "value", "detail"]
 
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-DAEMON = Path(__file__).parent.parent / "peer" / "daemon.cjs"
+DAEMON = Path(__file__).parents[1] / "peer" / "daemon.cjs"
 STOP_WITHIN_S = 20
 KINDS = [(version, transport) for version in (1, 2, 3) for transport in ("tcp", "ws")]
 NAMES = [f"nj{version}-{transport}" for version, transport in KINDS]
@@ -43,6 +43,7 @@ class ForeignDaemon:
         """Stop it; every peer loses its connection."""
         process, self._process = self._process, None
         if process is not None:
+            assert process.poll() is None, "the node-jet daemon has ended by itself"
             process.communicate(timeout=STOP_WITHIN_S)
 
     def __enter__(self) -> Self:
