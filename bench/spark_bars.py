@@ -27,13 +27,22 @@ from jetbus.spark.schemas import JOURNAL, schema_of
 
 PATHS = 1000
 RATE_PER_S = 20_000
+SEGMENT_BYTES = 4 * 1024 * 1024
 BEGIN_US = 1_772_323_200_000_000
+ALARMS = """
+[alarm.high]
+rule = "plant/**"
+when = "num > 95"
+clear = "num < 90"
+hold = "1s"
+"""
 COLUMNS = "ts timestamp, path string, value string"
 
 
 def write_journal(directory: Path, events: int) -> None:
     """A plant of a thousand sensors, each of which changes twenty times a second."""
-    settings = journal.Settings(bus="plant", fsync="never")
+    # Small segments: the newest one, which is never compacted, is then next to nothing of a history.
+    settings = journal.Settings(bus="plant", fsync="never", segment_bytes=SEGMENT_BYTES)
     with journal.Writer(directory, settings, now_us=lambda: BEGIN_US) as writer:
         paths = [f"plant/line{n % 10}/machine{n // 10}/sensor" for n in range(PATHS)]
         for path in paths:
@@ -122,10 +131,19 @@ class Progress:
             self._told, self._used_s, self._at_s = self.events, used_s, at_s
 
 
-def pipeline(spark: SparkSession, directory: Path, tables: Path, events: int, batch_events: int, every: int) -> None:
+def pipeline(spark: SparkSession, scratch: Path, events: int, batch_events: int, every: int, alarms: str) -> None:
     began_s = cpu_s()
     seen = Progress(every)
-    with Pipeline(spark, directory, tables, batch_events_max=batch_events, on_batch=seen.see) as running:
+    file = scratch / "alarms.toml"
+    file.write_text(alarms)
+    with Pipeline(
+        spark,
+        scratch / "journal",
+        scratch / "tables",
+        alarm_file=file if alarms else None,
+        batch_events_max=batch_events,
+        on_batch=seen.see,
+    ) as running:
         seconds = timed(running.run_once)
     used_s = cpu_s() - began_s
     rates = seen.rates
@@ -172,6 +190,7 @@ def main() -> None:
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--only", choices=["compare", "pipeline"])
     parser.add_argument("--every", type=int, default=0, help="show what each stretch of so many events costs")
+    parser.add_argument("--no-alarms", action="store_true", help="leave out the one stage that asks Spark for SQL")
     given = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="jetbus-spark-"))
     try:
@@ -182,7 +201,8 @@ def main() -> None:
         if given.only != "pipeline":
             compare(spark, scratch / "journal", scratch / "parquet", scratch, given.events)
         if given.only != "compare":
-            pipeline(spark, scratch / "journal", scratch / "tables", given.events, given.batch_events, given.every)
+            alarms = "" if given.no_alarms else ALARMS
+            pipeline(spark, scratch, given.events, given.batch_events, given.every, alarms)
         if given.only != "pipeline":
             compacted(spark, scratch / "journal", scratch / "parquet", given.events)
         spark.stop()

@@ -1,16 +1,23 @@
-"""Fixtures: real daemons, shared by all tests that start them with the same options."""
+"""Fixtures: real daemons, shared by all tests that start them with the same options, and one real Spark."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.daemon import Daemon
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Daemons = Callable[..., Daemon]
+SPARK_WITHIN_S = 900
+"""What takes seconds with Spark takes minutes on a busy machine."""
 
 
 def pytest_configure() -> None:
@@ -26,7 +33,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in item.path.parts:
             item.add_marker("spark")
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SPARK_WITHIN_S))
     items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+
+
+@pytest.fixture(scope="session")
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that relative paths are below for Spark."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_folder: Path) -> Iterator[SparkSession]:
+    """One Spark session for all tests: starting one takes as long as ten of them."""
+    from spark.machines import READY_WITHIN_S, start_session
+
+    running = start_session(spark_folder)
+    with pytest.MonkeyPatch.context() as patch:  # Spark keeps the machine busy
+        for name in ("support.daemon.READY_WITHIN_S", "support.daemon.STOP_WITHIN_S", "jetbus.testing.START_S"):
+            patch.setattr(name, READY_WITHIN_S)
+        yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")

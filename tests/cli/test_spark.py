@@ -15,6 +15,7 @@ from cli.plant import record
 from cli.running import Jet
 from cli.test_examples import ALL
 from jetbus.cli.frame import Command
+from spark.machines import environment
 from support.daemon import Daemon
 
 SECONDS = 20
@@ -102,7 +103,7 @@ def test_the_spark_side(tmp_path: Path, start_daemon: Callable[..., Daemon]) -> 
 def run_all(tmp_path: Path, lines: list[str]) -> list[Said]:
     """Run these lines, one after the other in one process."""
     done = Jet("", tmp_path)._run(
-        [sys.executable, "-c", PROGRAM], json.dumps(lines), {"SPARK_MASTER": "local[2]"}, WITHIN_S
+        [sys.executable, "-c", PROGRAM], json.dumps(lines), {"SPARK_MASTER": "local[2]", **environment()}, WITHIN_S
     )
     assert done.code == 0, done
     said = [Said(*json.loads(line)) for line in done.out.splitlines()]
@@ -156,7 +157,7 @@ def test_a_pipeline_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     record(tmp_path / "log", SECONDS)
     jet = Jet("", tmp_path)
     words = ("pipeline", "run", "--journal", "log", "--tables", "tables", "--every", "100ms")
-    with jet.terminal(*words, columns=120, SPARK_MASTER="local[2]") as terminal:
+    with jet.terminal(*words, columns=120, SPARK_MASTER="local[2]", **environment()) as terminal:
         terminal.until("starting Spark")
         terminal.until(f"of {SECONDS + 3} events")
         terminal.until("events_per_s")

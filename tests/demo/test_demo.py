@@ -226,6 +226,15 @@ def test_a_demo_in_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == ([], [])
 
 
+@pytest.fixture
+def hangs_up() -> Iterator[None]:
+    """These tests may run under nohup, which the demo respects; here it starts without."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangs_up")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_leave_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     """A polite kill and a hang-up end the demo with a summary, its daemon, and its folder."""

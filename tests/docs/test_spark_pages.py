@@ -10,9 +10,8 @@ import pytest
 
 import jetbus
 from docs.test_blocks import follow
-from jetbus.spark import session
+from jetbus.spark.schemas import TABLES
 from jetbus.testing import RunningDaemon, running_daemon
-from spark.conftest import FOR_FEW_ROWS
 from support.docs import DOCS, ROOT, blocks_of, run_block
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -22,14 +21,13 @@ PAGES = [ROOT / "README.md", DOCS / "spark.md"]
 WAITED_S = 2
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a session that pages find running: what is relative is so to where Spark was started."""
-    folder = tmp_path_factory.mktemp("pages")
-    with contextlib.chdir(folder):
-        running = session("local[2]", name="pages", memory="1g", **FOR_FEW_ROWS)
-    yield folder
-    running.stop()
+@pytest.fixture(autouse=True)
+def _own_tables() -> Iterator[None]:
+    """Tables of a page's stages are forgotten after it."""
+    standard = dict(TABLES)
+    yield
+    TABLES.clear()
+    TABLES.update(standard)
 
 
 @pytest.fixture
@@ -65,7 +63,7 @@ def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     follow(DOCS / "tutorial.md", tmp_path, capsys, monkeypatch)
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_run(page: Path, daemon: RunningDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every plain Python block of a page runs, in order, on a journal, tables and a daemon that are there."""
@@ -83,6 +81,7 @@ def test_pages_run(page: Path, daemon: RunningDaemon, tmp_path: Path, monkeypatc
             run_block(here(block.text, daemon, tmp_path), names)
 
 
-def test_a_stage(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_stage(spark_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Who writes a stage as its page says sees what it shows."""
-    follow(DOCS / "howto" / "stage.md", folder, capsys, monkeypatch)
+    follow(DOCS / "howto" / "stage.md", spark_folder, capsys, monkeypatch)

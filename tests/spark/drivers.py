@@ -6,39 +6,48 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-READY_WITHIN_S = 400
-"""A Java machine that starts on a busy machine takes its time."""
-FOR_FEW_ROWS = """
-spark.sql.codegen.wholeStage false
-spark.sql.codegen.factoryMode NO_CODEGEN
-spark.sql.adaptive.enabled false
+from spark.machines import FOR_FEW_ROWS, environment
+
+WAITING = """
+import sys
+from jetbus.spark import session
+from jetbus.spark.run import main
+session("local[1]")
+sys.exit(main(sys.argv[1:]) if sys.stdin.readline() else 1)
 """
-"""With some dozen rows, compiling costs more than it gives."""
+"""``python -m jetbus.spark.run`` with a Spark that is up already and waits for a line to begin."""
 
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def start(journals: Sequence[str], tables: Path, *options: str, settings: str = FOR_FEW_ROWS) -> subprocess.Popen[str]:
-    """Start a pipeline over these journals, in a process group of its own."""
-    folder = tables.with_name("settings")
-    folder.mkdir(exist_ok=True)
-    (folder / "spark-defaults.conf").write_text(settings)
+def start(
+    journals: Sequence[str],
+    tables: Path,
+    *options: str,
+    waits: bool = False,
+    settings: Mapping[str, str] = FOR_FEW_ROWS,
+) -> subprocess.Popen[str]:
+    """Start a pipeline over these journals, in a process group of its own; one that ``waits`` begins with ``begin``."""
     places = [word for journal in journals for word in ("--journal", journal)]
+    program = ("-c", WAITING) if waits else ("-m", "jetbus.spark.run")
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "jetbus.spark.run", *places, "--tables", str(tables)),
-            *("--master", "local[1]", *options),
-        ],
+        [sys.executable, *program, *places, "--tables", str(tables), "--master", "local[1]", *options],
+        stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "SPARK_CONF_DIR": str(folder), "JAVA_TOOL_OPTIONS": JAVA},
+        env={**os.environ, **environment(settings)},
     )
+
+
+def begin(process: subprocess.Popen[str]) -> None:
+    """Let a driver that waits begin; one that has ended does not."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def kill(process: subprocess.Popen[str]) -> None:

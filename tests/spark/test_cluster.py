@@ -8,9 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyspark
 import pytest
@@ -20,27 +19,26 @@ from jetbus.spark import Tables
 from jetbus.spark.schemas import TABLES
 from spark import reference
 from spark.compare import assert_same, rows_of
-from spark.drivers import READY_WITHIN_S, kill, start
+from spark.drivers import kill, start
 from spark.journals import numbers, write_events
+from spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S
 
 WORKERS = 2
 BUSES = ("a", "b", "c", "d")
 EVENTS = 30
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "127.0.0.1"}
-SMALL = {"SPARK_DAEMON_MEMORY": "256m", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-SETTINGS = f"""
-spark.sql.codegen.wholeStage false
-spark.sql.codegen.factoryMode NO_CODEGEN
-spark.driver.host 127.0.0.1
-spark.driver.bindAddress 127.0.0.1
-spark.executor.memory 512m
-spark.executor.cores 1
-spark.cores.max {WORKERS}
-spark.scheduler.minRegisteredResourcesRatio 1.0
-spark.scheduler.maxRegisteredResourcesWaitingTime {READY_WITHIN_S}s
-"""
-"""All on loopback, few rows, and no task before both workers are there."""
+SMALL = {"SPARK_DAEMON_MEMORY": "256m", "JAVA_TOOL_OPTIONS": JAVA}
+SETTINGS = FOR_FEW_ROWS | {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": str(WORKERS),
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{READY_WITHIN_S}s",
+}
+"""All on loopback, and no task before both workers are there."""
 
 STAGES = """
 [stage.twice]
@@ -59,37 +57,39 @@ def twice(events):
 """
 
 
-@contextmanager
-def spark_daemon(folder: Path, what: str, ready: str, *words: str) -> Iterator[str]:
-    """A master or worker, ready; gives what it says when it is. It is ended by its id."""
-    log = folder / f"{what}-{len(list(folder.iterdir()))}.log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [str(SPARK_CLASS), f"org.apache.spark.deploy.{what.lower()}.{what}", "--host", "127.0.0.1", *words],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, **LOOPBACK, **SMALL, "PYSPARK_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1"},
-        )
-    try:
-        yield said(process, log, ready)
-    finally:
-        process.kill()
-        process.wait()
+class SparkDaemon:
+    """A master or a worker, ended by its id."""
 
+    def __init__(self, folder: Path, what: str, *words: str) -> None:
+        self._log = folder / f"{what}-{len(list(folder.iterdir()))}.log"
+        with self._log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [str(SPARK_CLASS), f"org.apache.spark.deploy.{what.lower()}.{what}", "--host", "127.0.0.1", *words],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, **LOOPBACK, **SMALL, "PYSPARK_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1"},
+            )
 
-def said(process: subprocess.Popen[bytes], log: Path, wanted: str) -> str:
-    """Wait until a process has said something; gives the group of the pattern."""
-    for _ in range(20 * READY_WITHIN_S):
-        found = re.search(wanted, log.read_text(errors="replace"))
-        if found:
-            return found[1]
-        try:
-            process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
-        break
-    raise AssertionError(f"it does not say {wanted!r}:\n{log.read_text(errors='replace')[-2000:]}")
+    def until(self, wanted: str) -> str:
+        """Wait until it has said something; gives the group of the pattern."""
+        for _ in range(20 * READY_WITHIN_S):
+            found = re.search(wanted, self._log.read_text(errors="replace"))
+            if found:
+                return found[1]
+            try:
+                self._process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            break
+        raise AssertionError(f"it does not say {wanted!r}:\n{self._log.read_text(errors='replace')[-2000:]}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 class Cluster(NamedTuple):
@@ -108,10 +108,11 @@ class Cluster(NamedTuple):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     ports = ("--port", "0", "--webui-port", "0")
-    with spark_daemon(folder, "Master", r"Starting Spark master at (spark://\S+)", *ports) as url:
+    with SparkDaemon(folder, "Master", *ports) as master:
+        url = master.until(r"Starting Spark master at (spark://\S+)")
         words = (*ports, "--cores", "1", "--memory", "900m", "--work-dir", str(folder / "work"), url)
-        joined = r"Successfully registered with (master \S+)"
-        with spark_daemon(folder, "Worker", joined, *words), spark_daemon(folder, "Worker", joined, *words):
+        # They join while the driver starts, which waits for both.
+        with SparkDaemon(folder, "Worker", *words), SparkDaemon(folder, "Worker", *words):
             yield Cluster(url, folder / "work")
 
 
@@ -127,7 +128,7 @@ def test_a_pipeline_on_a_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     process = start(
         [f"{tmp_path}/journals/*"],
         tables,
-        *("--master", cluster.url, "--every", "100ms", "--stages", str(tmp_path / "stages.toml")),
+        *("--master", cluster.url, "--every", "100ms", "--few-events", "0", "--stages", str(tmp_path / "stages.toml")),
         settings=SETTINGS,
     )
     try:

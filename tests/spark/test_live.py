@@ -19,12 +19,12 @@ from jetbus.spark import BadOption, Pipeline, attach
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 from jetbus.testing import running_daemon
 from spark.compare import rows_of
+from spark.waits import WITHIN_S, run_batches, until, until_gone
 from support.daemon import Daemon
 
 StartDaemon = Callable[..., Daemon]
 SCHEMES = {"JSON": ("jet", "tcp"), "binary": ("jetb", "binary")}
 EVENTS = 250
-WITHIN_S = 120
 
 
 def url_of(daemon: Daemon, protocol: str = "JSON") -> str:
@@ -79,16 +79,10 @@ def drain(stream: DataFrame, checkpoint: Path) -> list[list[tuple[str, int]]]:
     """Run a stream to its present end; gives path and value of each batch."""
     batches = []
 
-    def take(batch: DataFrame, _number: int) -> None:
+    def take(batch: DataFrame) -> None:
         batches.append(sorted((row.path, int(row.value)) for row in batch.collect()))
 
-    query = (
-        stream.writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    run_batches(stream, checkpoint, take)
     return batches
 
 
@@ -203,7 +197,7 @@ def test_a_stream_waits_for_its_daemon(spark: SparkSession, tmp_path: Path) -> N
 
 
 def await_seen(query: Any, seen: list[tuple[str, int]], wanted: tuple[str, int]) -> None:
-    for _ in range(90):
+    for _ in range(WITHIN_S):
         if wanted in seen:
             return
         query.awaitTermination(1)
@@ -379,9 +373,9 @@ def test_from_the_bus_through_spark_to_the_bus(spark: SparkSession, tmp_path: Pa
             assert lag["seconds"] >= 0
             for path in watcher.get("spark/**"):
                 assert path.count("spark/") == 1, "what is published must not be published again"
-        watcher.add_state("mark", 1)
-        assert watcher.get("spark/**") == {}
-        assert {path for kind, path, _ in told if kind == "remove"} >= {alarm, newest, "spark/pipeline/lag"}
+        until_gone(watcher, "spark/**")
+        gone = {("remove", path) for path in (alarm, newest, "spark/pipeline/lag")}
+        until(lambda: gone <= {(kind, path) for kind, path, _ in told}, f"nobody was told of all of {gone}")
         changes = [(path, json.dumps(value)) for kind, path, value in told if kind != "remove" and path == alarm]
         assert len(changes) == len(set(changes)) == 2
         check_again(spark, url, tmp_path, watcher)
@@ -392,7 +386,7 @@ def test_from_the_bus_through_spark_to_the_bus(spark: SparkSession, tmp_path: Pa
 
 def await_window(watcher: jetbus.Peer, path: str, change: Callable[[], None]) -> None:
     """Change something now and then until a window of a second is complete and shown."""
-    for _ in range(60):
+    for _ in range(WITHIN_S):
         change()
         with suppress(TimedOut):
             shown = watcher.wait_for(path, timeout_s=2).value

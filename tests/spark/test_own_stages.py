@@ -14,6 +14,7 @@ from jetbus.spark.own_stages import read_stages
 from jetbus.spark.schemas import TABLES
 from jetbus.testing import running_daemon
 from spark.journals import numbers, write_events
+from spark.waits import WITHIN_S
 
 STAGES = """
 [stage.doubled]
@@ -62,7 +63,7 @@ def test_a_stage_of_ones_own_becomes_a_table_and_states(spark: SparkSession, fol
         ) as pipeline,
     ):
         pipeline.start(every_s=0.1)
-        shown = watcher.wait_for("spark/doubled/n/0", timeout_s=120).value
+        shown = watcher.wait_for("spark/doubled/n/0", timeout_s=WITHIN_S).value
         assert shown == {"bus": "plant", "ts": "2026-03-01T00:00:00.014000Z", "seq": 14, "two": 28}
     del TABLES["doubled"]  # as in another process
     rows = Tables(spark, tables).frame("doubled")

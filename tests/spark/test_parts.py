@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import VariantVal
 
 from jetbus.spark.clock import Clock, Cut
 from jetbus.spark.files import merge_files, named
-from jetbus.spark.parts import LINE, SIGNS, STAGES, give, part_of, write
+from jetbus.spark.parts import LINE, SIGNS, STAGES, carried_rows, give, signs_of, write
 from jetbus.spark.schemas import TABLES
+from jetbus.spark.taking import laid_out, read_part
+from jetbus.spark.typed import with_types
 from jetbus.spark.windows import SIZES
 from spark import reference
 from spark.compare import assert_same, rows_of
-from spark.logs import make_log
+from spark.logs import ARROW, make_log
 from spark.reference import Event, Row
 
 TYPES = {
@@ -130,8 +135,7 @@ def written(tmp_path: Path) -> tuple[list[Event], list[str]]:
     """A log whose rows a task has written, and the files it told of."""
     log = make_log(random.Random(8), 400)
     part = brought(log, {stage: [] for stage in STAGES})
-    told = list(write(part.to_batches(), clock=Clocks().after(log), folder=str(tmp_path)))
-    return log, [file for batch in told for file in batch.column("file").to_pylist()]
+    return log, write(part, clock=Clocks().after(log), folder=tmp_path)
 
 
 def test_a_file_counts_when_its_task_has_told_of_it(tmp_path: Path, written: tuple[list[Event], list[str]]) -> None:
@@ -163,21 +167,21 @@ def test_merged_files_have_the_same_rows_in_order_of_path(
         assert order == sorted(order)
 
 
-def test_few_rows_go_on_from_files(tmp_path: Path) -> None:
-    """Batches that are read from the files they are in, with what is open from those of the batch before, end alike."""
+@pytest.mark.parametrize("parts", [1, 3], ids=["one part", "three parts"])
+def test_rows_go_on_from_files(tmp_path: Path, parts: int) -> None:
+    """Batches of events and what is open from the batch before, laid out for any number of parts, end alike."""
     log = make_log(random.Random(13), 300)
     found: dict[str, list[Row]] = {name: [] for name in WANTED}
     carried: dict[str, list[Path]] = {}
     clocks = Clocks()
     for number, batch in enumerate([log[:90], log[90:200], log[200:]]):
         folder = tmp_path / str(number)
-        folder.mkdir()
-        rows = [{**event._asdict(), **reference.typed(event.value)} for event in batch]
-        events = pa.Table.from_pylist(rows, schema=pa.schema([(name, TABLE_TYPES[name]) for name in LINE]))
-        pq.write_table(events, folder / "events.parquet")
-        part = part_of([folder / "events.parquet"], carried)
-        for told in write(part.to_batches(), clock=clocks.after(batch), folder=str(folder)):
-            named(told.column("file").to_pylist())
+        signs = signs_of(with_types(journal_of(batch)))
+        laid = [laid_out([signs], folder, parts), laid_out(carried_rows(carried), folder, parts)]
+        files = [file for file in laid if file is not None]
+        clock = clocks.after(batch)
+        for part in range(parts):
+            named(write(read_part(files, part), clock=clock, folder=folder))
         carried = {stage: files_of(folder, stage, "open") for stage in STAGES}
         for name in WANTED:
             stage = "rollups" if name in SIZES else name
@@ -186,3 +190,76 @@ def test_few_rows_go_on_from_files(tmp_path: Path) -> None:
         found[name] += rows_in(carried[name])
     for name, make in WANTED.items():
         assert_same(name, found[name], make(log))
+
+
+# -- values by type
+
+
+def journal_of(log: list[Event]) -> pa.Table:
+    """Events as they are read from a journal."""
+    columns = zip(*log, strict=True)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)], schema=ARROW)
+
+
+def typed(values: Sequence[str | None]) -> list[Row]:
+    """What becomes of some values, documents as Spark reads them."""
+    log = [Event("plant", n, 0, "change", "state", "a", value) for n, value in enumerate(values)]
+    found = rows_of(with_types(journal_of(log)).select(["num", "text", "flag", "doc"]))
+    return [
+        {**row, "doc": row["doc"] and VariantVal(row["doc"]["value"], row["doc"]["metadata"]).toPython()}
+        for row in found
+    ]
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(st.characters(codec="utf-8"), max_size=80),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=100, deadline=timedelta(minutes=1), derandomize=True)
+@given(values=st.lists(documents, min_size=1, max_size=8))
+def test_values_have_a_column_of_their_type(values: list[Any]) -> None:
+    """Any JSON, however it is mixed, is a number, a text, a flag or a document, and null where it is none of them."""
+    texts = [json.dumps(value, ensure_ascii=n % 2 == 0) for n, value in enumerate(values)]
+    wanted = [reference.typed(text) for text in texts]
+    for found, one in zip(typed(texts), wanted, strict=True):
+        assert (found["num"], found["text"], found["flag"]) == (one["num"], one["text"], one["flag"])
+        assert (None if found["doc"] is None else plain(found["doc"])) == one["doc"]
+
+
+def plain(value: Any) -> Any:
+    """A document with whole numbers as such: those of more than 64 bits are decimals."""
+    if isinstance(value, dict):
+        return {name: plain(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [plain(member) for member in value]
+    return int(value) if isinstance(value, Decimal) else value
+
+
+ODD_VALUES: dict[str, tuple[str | None, Row]] = {
+    "no value": (None, {}),
+    "null": ("null", {}),
+    "a number with blanks": ("3 ", {"num": 3.0}),
+    "a number too large": ("1e400", {}),
+    "a number with an exponent": ("-1.5E-3", {"num": -0.0015}),
+    "half a surrogate": ('"a\\ud800"', {"text": "a?"}),
+    "an empty text": ('""', {"text": ""}),
+    "a member twice": ('{"a": 1, "a": 2}', {}),
+    "no document": ("[1", {}),
+    "no number": ("1x", {}),
+    "decimals": ("[1.50, 1e2, -0.001, 123456789.5]", {"doc": [1.5, 100.0, -0.001, 123456789.5]}),
+    "many members": (json.dumps({f"m{n}": n for n in range(300)}), {"doc": {f"m{n}": n for n in range(300)}}),
+    "a long list": (json.dumps(["x" * 70] * 300), {"doc": ["x" * 70] * 300}),
+}
+
+
+def test_odd_values() -> None:
+    """Values that are odd, or are no JSON at all, harm no other."""
+    values = [value for value, _ in ODD_VALUES.values()]
+    for case, found, (_, wanted) in zip(ODD_VALUES, typed(values), ODD_VALUES.values(), strict=True):
+        doc = found["doc"]
+        is_list = isinstance(doc, list)
+        found = {**found, "doc": [float(one) if isinstance(one, Decimal) else one for one in doc] if is_list else doc}
+        assert found == {"num": None, "text": None, "flag": None, "doc": None, **wanted}, case

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jetbus.spark import Batch, NotTables, Pipeline, Tables, attach
+from jetbus.spark import Batch, JetSparkError, NotTables, Pipeline, Tables, attach, parts
+from jetbus.spark.offsets import ends_of
 from jetbus.spark.schemas import TABLES
 from spark import reference
 from spark.compare import assert_same, rows_of
@@ -57,26 +58,33 @@ def alarm_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_tables_hold_each_event_exactly_once(spark: SparkSession, tmp_path: Path, alarm_file: Path) -> None:
-    """Two buses go into one set of tables in several runs and batches, also after a checkpoint was lost."""
+def test_tables_hold_each_event_exactly_once(
+    spark: SparkSession, tmp_path: Path, alarm_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two buses go into one set of tables in several runs and batches, also after a checkpoint was lost.
+
+    Batches are made by tasks, in several parts each, or by the driver, and go on from one another.
+    """
+    monkeypatch.setattr(parts, "PART_EVENTS", 90)
     log = make_log(random.Random(3), 800)
     told: list[Batch] = []
     tables = tmp_path / "tables"
-    for upto, batch in ((500, 200), (800, 1000)):
-        write_log(tmp_path / "journals", log[upto - (500 if upto == 500 else 300) : upto])
+    for since, upto, batch, few in ((0, 500, 200, 0), (500, 700, 1000, 1000), (700, 800, 1000, 0)):
+        write_log(tmp_path / "journals", log[since:upto])
         with Pipeline(
             spark,
             tmp_path / "journals" / "*",
             tables,
             alarm_file=alarm_file,
             batch_events_max=batch,
+            few_events=few,
             on_batch=told.append,
         ) as pipeline:
             pipeline.run_once()
             for file in sorted(pipeline.store.checkpoint.rglob("*"), reverse=True):
                 if file.is_file():
                     file.unlink()
-    assert [batch.events for batch in told] == [200, 200, 100, 300]
+    assert [batch.events for batch in told] == [200, 200, 100, 200, 100]
     check(attach(spark, tables), log)
     assert spark.sql("select count(*) as n from events").first()["n"] == 800  # type: ignore[index]
     days = {row.day for row in spark.sql("select distinct day from rollups_1m").collect()}
@@ -132,6 +140,33 @@ def test_what_a_crash_leaves_is_no_part_of_the_tables(spark: SparkSession, tmp_p
     Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables").close()
     assert not stray.exists()
     assert whole.exists()
+
+
+def test_what_a_failed_batch_leaves_is_no_part_of_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    """Files of a batch that was given up are not committed with the one that is made after it."""
+    log = make_log(random.Random(6), 90)
+    write_log(tmp_path / "journals", log[:60])
+    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables") as pipeline:
+        pipeline.run_once()
+        store = pipeline.store
+        whole = store.directory / store.manifest.tables["events"][0].path
+        given_up = store.staging / "events" / "into=events" / whole.parent.name / "given-up.parquet"
+        given_up.parent.mkdir(parents=True)
+        given_up.write_bytes(whole.read_bytes())
+        write_log(tmp_path / "journals", log[60:])
+        pipeline.run_once()
+    assert_same("events", rows_of(Tables(spark, tmp_path / "tables").frame("events")), reference.events(log))
+
+
+def test_a_log_of_offsets_must_be_known(tmp_path: Path) -> None:
+    """How far a batch goes is read from Spark's own log; one of another form is refused with what to do."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"plant": 7}')
+    (tmp_path / "offsets" / "1").write_text('v2\n{}\n{"plant": 9}')
+    assert ends_of(tmp_path, 0) == {"plant": 7}
+    assert ends_of(tmp_path, -1) == {}
+    with pytest.raises(JetSparkError, match="run the Spark jetbus was made for"):
+        ends_of(tmp_path, 1)
 
 
 def test_one_pipeline_at_a_time(spark: SparkSession, tmp_path: Path) -> None:

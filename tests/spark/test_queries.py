@@ -19,6 +19,7 @@ from jetbus.spark.schemas import TABLES
 from jetbus.testing import running_daemon
 from spark.journals import write_events
 from spark.reference import Event
+from spark.waits import WITHIN_S
 from support.daemon import Daemon
 
 BEGIN_US = 1_772_323_200_000_000
@@ -48,7 +49,7 @@ class Site(NamedTuple):
     tables: Path
 
     def ask(self, method: str, **asked: Any) -> list[dict[str, Any]]:
-        answer = self.peer.call(f"spark/plant/query/{method}", timeout_s=120, **asked)
+        answer = self.peer.call(f"spark/plant/query/{method}", timeout_s=WITHIN_S, **asked)
         return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
 
 
@@ -70,7 +71,7 @@ def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         ) as pipeline,
     ):
         pipeline.start(every_s=0.1)
-        peer.wait_for("spark/plant/pipeline/lag", timeout_s=120)
+        peer.wait_for("spark/plant/pipeline/lag", timeout_s=WITHIN_S)
         yield Site(peer, folder / "tables")
 
 
@@ -79,7 +80,7 @@ def test_sql_over_the_bus(site: Site) -> None:
     answer = site.peer.call(
         "spark/plant/query/sql",
         sql="with n as (select path, count(*) as n from events group by path) select * from n order by path;",
-        timeout_s=120,
+        timeout_s=WITHIN_S,
     )
     assert answer == {"columns": ["path", "n"], "rows": [["note", 1], ["tank/level", 60 * MINUTES]], "more": False}
     (row,) = site.ask(
@@ -107,7 +108,7 @@ def test_questions_about_a_path(site: Site) -> None:
 
 def test_answers_have_limits(site: Site) -> None:
     """An answer has as many rows as asked for and says whether there are more; more than the most is refused."""
-    few = site.peer.call("spark/plant/query/history", path="tank/level", limit=2, timeout_s=120)
+    few = site.peer.call("spark/plant/query/history", path="tank/level", limit=2, timeout_s=WITHIN_S)
     assert [row[few["columns"].index("num")] for row in few["rows"]] == [0, 1]
     assert few["more"]
     for limit in (0, 10_001, "all"):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from jetbus.journal.instants import write_instant
 from jetbus.spark import BadOption, Batch, DataLoss, NotTables, Pipeline, Tables
+from jetbus.spark.batch import run_stages
 from jetbus.spark.buses import OpenBuses
 from jetbus.spark.options import read_options
 from jetbus.spark.pipeline import where
@@ -19,6 +23,7 @@ from spark.compare import assert_same, rows_of
 from spark.journals import numbers, write_events, write_log
 from spark.logs import make_log
 from spark.reference import Event
+from spark.waits import WITHIN_S
 
 BEGIN_US = 1_772_323_200_000_000
 DEVICES = 250
@@ -38,7 +43,12 @@ def test_a_range_goes_on_where_it_ended(spark: SparkSession, tmp_path: Path) -> 
     log = numbers(100)
     write_events(tmp_path / "journal", log, bus="plant")
     told: list[Batch] = []
-    for options, upto in (({"since": at(11), "until": at(41)}, 40), ({"until": at(71)}, 70), ({}, 100)):
+    ranges: list[tuple[dict[str, Any], int]] = [
+        ({"since": at(11), "until": at(41)}, 40),
+        ({"until": at(71)}, 70),
+        ({}, 100),
+    ]
+    for options, upto in ranges:
         with Pipeline(
             spark, tmp_path / "journal", tmp_path / "tables", batch_events_max=50, on_batch=told.append, **options
         ) as pipeline:
@@ -71,7 +81,13 @@ def test_tables_get_no_holes(spark: SparkSession, tmp_path: Path) -> None:
     assert seqs(spark, tmp_path / "tables") == list(range(1, 21))
 
 
-def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+def watched(begun: threading.Event, run: Callable[..., Any], *given: Any) -> Any:
+    """Tell that a batch with events has begun, and run it."""
+    begun.set()
+    return run(*given)
+
+
+def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop in the midst of a batch waits for it and raises nothing; one that breaks into it loses nothing."""
     log = make_log(random.Random(5), 300)
     write_log(tmp_path / "journals", log)
@@ -81,15 +97,9 @@ def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
         with Pipeline(
             spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=60, on_batch=told.append
         ) as pipeline:
-            stage = pipeline.store.stage
-
-            def watched(*given: object, begun: threading.Event = begun, stage: object = stage) -> None:
-                begun.set()
-                stage(*given)  # type: ignore[operator]
-
-            pipeline.store.stage = watched  # type: ignore[method-assign, assignment]
+            monkeypatch.setattr("jetbus.spark.pipeline.run_stages", partial(watched, begun, run_stages))
             pipeline.start(every_s=0.1)
-            assert begun.wait(120)
+            assert begun.wait(WITHIN_S)
             pipeline.stop(at_once=at_once)
             assert pipeline.wait()
             # What is broken into may still just come to its end.

@@ -14,6 +14,7 @@ import jetbus
 from jetbus.spark import BadOption, publish
 from jetbus.testing import running_daemon
 from spark.journals import numbers, write_events
+from spark.waits import WITHIN_S, run_to_end, until_gone
 
 
 def test_rows_become_set_requests(spark: SparkSession) -> None:
@@ -44,17 +45,8 @@ def test_a_stream_of_rows_becomes_set_requests(spark: SparkSession, tmp_path: Pa
     with running_daemon() as daemon, jetbus.Peer(daemon.url) as owner:
         for path, values in got.items():
             owner.add_state(path, None, on_set=values.add)
-        query = (
-            spark.readStream.format("jet")
-            .load(str(tmp_path / "journal"))
-            .select("path", "value")
-            .writeStream.format("jet")
-            .option("url", daemon.url)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
+        stream = spark.readStream.format("jet").load(str(tmp_path / "journal")).select("path", "value")
+        run_to_end(stream.writeStream.format("jet").option("url", daemon.url), tmp_path / "checkpoint")
     assert got == {f"n/{n % 7}": {n, n + 7} for n in range(1, 8)}
 
 
@@ -87,8 +79,7 @@ def test_rows_are_published_as_states(spark: SparkSession) -> None:
                 "spark/now/a": {"count": 1, "mean": 2.5},
                 "spark/now/b/c": {"count": 3, "mean": None},
             }
-        watcher.add_state("mark", 1)
-        assert watcher.get("spark/**") == {}
+        until_gone(watcher, "spark/**")
         with pytest.raises(BadOption, match="there is no column 'path'"):
             publish(frame.drop("path"), url=daemon.url, prefix="x")
     with pytest.raises(BadOption, match="option 'url'"):
@@ -115,10 +106,9 @@ def test_a_stream_is_published_as_it_goes(spark: SparkSession, tmp_path: Path) -
     with running_daemon() as daemon, jetbus.Peer(daemon.url) as watcher:
         watcher.fetch("spark/**", take, policy="every")
         with publish(stream, url=daemon.url, prefix="spark", every_s=0.1):
-            deadline = 60
-            watcher.wait_for("spark/n/0", timeout_s=deadline)
+            watcher.wait_for("spark/n/0", timeout_s=WITHIN_S)
             write_events(tmp_path / "journal", numbers(14)[7:], bus="plant")
-            assert both.wait(deadline)
-        assert gone.wait(deadline)
+            assert both.wait(WITHIN_S)
+        assert gone.wait(WITHIN_S)
     changes = [(kind, value) for kind, _, value in told if kind != "remove"]
     assert sorted(changes) == [*(("add", n) for n in range(1, 8)), *(("change", n) for n in range(8, 15))]

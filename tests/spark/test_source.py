@@ -19,6 +19,7 @@ from spark.compare import rows_of
 from spark.journals import numbers, write_events, write_log
 from spark.logs import make_log
 from spark.reference import Event
+from spark.waits import WITHIN_S, run_batches
 
 
 def values(frame: DataFrame) -> list[int]:
@@ -29,18 +30,12 @@ def drain(stream: DataFrame, checkpoint: Path, seen: list[Any]) -> list[int]:
     """Run a stream to its present end; gives the size of each batch and appends all values to ``seen``."""
     sizes = []
 
-    def take(batch: DataFrame, _number: int) -> None:
+    def take(batch: DataFrame) -> None:
         found = values(batch)
         sizes.append(len(found))
         seen.extend(found)
 
-    query = (
-        stream.writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    run_batches(stream, checkpoint, take)
     return sizes
 
 
@@ -251,7 +246,7 @@ def test_a_stream_follows_a_journal_that_grows(spark: SparkSession, tmp_path: Pa
     try:
         for upto in (10, 20, 30):
             write_events(directory, numbers(upto)[len(seen) :] if upto > 10 else [], bus="plant")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + WITHIN_S
             while len(seen) < upto:
                 assert time.monotonic() < deadline
                 assert query.isActive, query.exception()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +18,7 @@ from jetbus.spark.alarms import Alarm
 from jetbus.spark.alarms import alarms as alarm_stage
 from jetbus.spark.clock import Clock, read_clock
 from jetbus.spark.schemas import TABLES
+from jetbus.spark.typed import with_types
 from spark import reference
 from spark.compare import assert_same, rows_of
 from spark.logs import cut_logs, frame, make_log
@@ -130,21 +128,6 @@ def test_a_whole_log_gives_the_same(spark: SparkSession) -> None:
         assert_same(name, rows_of(make(rows)), wanted)
 
 
-def test_tasks_write_what_they_would_give(spark: SparkSession, tmp_path: Path) -> None:
-    """A large batch, written by tasks in several parts, leaves the rows that plain Python gives in files by table."""
-    log = make_log(random.Random(15), 300)
-    rows = tables.events(frame(spark, log)).localCheckpoint()
-    clock = replace(read_clock(rows), counts={"plant": 2 * stages.PART_EVENTS})
-    for stage in stages.write_paths(rows, None, clock, str(tmp_path)):
-        for name in (*stages.SIZES,) if stage == "rollups" else (stage,):
-            files = [*(tmp_path / stage / f"into={name}").rglob("*.parquet")]
-            files += [*(tmp_path / name / "into=open").rglob("*.parquet")]
-            assert len(files) > 1
-            assert_same(
-                name, rows_of(pa.concat_tables(pq.ParquetFile(file).read() for file in files)), WANTED[name](log)
-            )
-
-
 @few
 @given(data=cut_logs())
 def test_events_have_their_values_in_columns(spark: SparkSession, data: tuple[list[Event], Any]) -> None:
@@ -153,3 +136,31 @@ def test_events_have_their_values_in_columns(spark: SparkSession, data: tuple[li
     got = tables.events(frame(spark, log))
     assert got.schema.simpleString() == TABLES["events"].schema.simpleString()
     assert_same("events", rows_of(got), reference.events(log))
+
+
+def test_tasks_make_the_same_columns(spark: SparkSession) -> None:
+    """What tasks of a pipeline make of values is what Spark makes of them."""
+    values = [
+        "1",
+        "-2.5",
+        "1e400",
+        "3 ",
+        '"a"',
+        '"a\\n\\u00e4"',
+        "true",
+        "false",
+        "null",
+        None,
+        '""',
+        "[1",
+        '{"a":1,"a":2}',
+    ]
+    values += ['{"b":[1.50,1e3,-7],"a":{"x":null,"y":"' + "z" * 99 + '"}}', "[]", "{}", "[12345678901234567890]"]
+    log = [Event("plant", n, 0, "change", "state", "a", value) for n, value in enumerate(values, 1)]
+    rows = frame(spark, log)
+    mine = with_types(rows.toArrow())
+    wanted = tables.events(rows).orderBy("seq").select("num", "text", "flag", "doc").collect()
+    for row, one in zip(mine.to_pylist(), wanted, strict=True):
+        doc = row["doc"] and (row["doc"]["metadata"], row["doc"]["value"])
+        assert (row["num"], row["text"], row["flag"]) == (one.num, one.text, one.flag), row["value"]
+        assert doc == (one.doc and (one.doc.metadata, one.doc.value)), row["value"]

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, Self
 import pytest
 
 from cli.running import Terminal
+from spark import machines
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -136,7 +137,7 @@ class Reader:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "XDG_CONFIG_HOME": str(folder / "config"),
             "SPARK_MASTER": "local[2]",
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",  # for a few rows, compiling costs more than it gives
+            **machines.environment(),
             "NO_COLOR": "1",
             "TERM": "dumb",
         }

@@ -34,7 +34,7 @@ TIPS = (
     Tip("jet call plant/filter/clean", "see it clog again"),
     Tip("jet history plant/tank/level_percent --since -1m --plot", "from the journal", "journal"),
     Tip("jet watch 'spark/alarms/**'", "what Spark finds", "spark"),
-    Tip("jet sql 'select path, count(*) n from log group by path' --journal {journal}", "by Spark", "spark"),
+    Tip("jet call spark/query/sql -s 'select alarm, what, ts from alarms' --timeout 60s", "asked of Spark", "spark"),
     Tip("jet top", "who talks most"),
     Tip("jet tree plant", "all that there is"),
     Tip("jet get 'plant/pump/*/speed_rpm'", "how fast they turn"),
@@ -72,9 +72,8 @@ def tips(demo: Demo, *, is_default: bool) -> list[tuple[str, str]]:
 
 
 def _typed(line: str, demo: Demo, is_default: bool) -> str:
-    words = line.format(journal=demo.jetd.journal).removeprefix("jet")
-    where = "" if is_default or " --journal " in line else f" --url {demo.jetd.url}"
-    return program() + words + where
+    where = "" if is_default else f" --url {demo.jetd.url}"
+    return program() + line.removeprefix("jet") + where
 
 
 def program() -> str:
@@ -95,7 +94,7 @@ def another_terminal() -> str:
 
 def folded(command: str, width: int) -> list[str]:
     """A command as one line or, where that is too wide, as two that can be pasted."""
-    cut = command.rfind(" --")
+    cut = max(command.rfind(" --", 0, width + 1), command.find(" --"))
     if len(command) <= width or cut < 0:
         return [command]
     return [command[:cut] + " \\", "   " + command[cut:]]

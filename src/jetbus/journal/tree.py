@@ -41,7 +41,8 @@ DIFF = pa.schema([("path", pa.string()), ("what", pa.string()), ("before", pa.st
 COLUMNS = ["seq", "ts", "event", "kind", "path", "value", "peer", "detail"]
 """The columns of events that a tree is made from."""
 _ORIGIN = ["kind", "peer", "detail", "created_seq"]
-_NO_ROW = pa.scalar(None, pa.int32())
+_NO_ROW = pa.nulls(1, pa.int32())[0]
+"""Not by ``pa.scalar``, which loads pandas."""
 
 
 def empty() -> Any:

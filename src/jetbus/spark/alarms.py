@@ -17,11 +17,18 @@ What is carried from batch to batch is one row for each alarm that is raised or 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.journal.instants import read_duration
@@ -30,10 +37,15 @@ from jetbus.spark.clock import Clock
 from jetbus.spark.conditions import matches, path_rule
 from jetbus.spark.entries import read_entries
 from jetbus.spark.errors import BadAlarm
-from jetbus.spark.schemas import TABLES
-from jetbus.spark.stages import OPEN
+from jetbus.spark.lines import places_of
+from jetbus.spark.parts import SIGNS, parts_of
+from jetbus.spark.schemas import JOURNAL, TABLES, schema_of
+from jetbus.spark.signals import Watch, give_signals, with_places
+from jetbus.spark.source import arrow_of
+from jetbus.spark.stages import Stage, with_values
+from jetbus.spark.typed import coded
 
-__all__ = ["Alarm", "alarms", "check_alarms", "read_alarms"]
+__all__ = ["Alarm", "Watching", "alarms", "check_alarms", "read_alarms"]
 
 _WORDS = ("rule", "when", "clear", "hold", "severity")
 ALARMS_MAX = 1000
@@ -95,103 +107,130 @@ def _check_condition(events: DataFrame, name: str, word: str, condition: str) ->
 
 # -- the stage
 #
-# For each alarm and path, rows follow one another with `on` (the condition holds) and `off` (it clears). A run of
-# rows that are on gives the signal "raised" at its first row, if the run lasted for the hold time; each row that is
-# off gives "cleared". Of signals that repeat, the first counts. What is left alternates.
+# What each alarm sees of a row, only Spark can tell: conditions are SQL. What follows from it is told in `signals`.
 
 
 def alarms(wanted: tuple[Alarm, ...], events: DataFrame, carried: DataFrame | None, clock: Clock) -> DataFrame:
     """Raised and cleared rows; alarms that are raised or wait for their hold time are open."""
-    follows = Window.partitionBy("alarm", "bus", "path").orderBy("seq")
-    rest = follows.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    at_us = F.unix_micros("ts")
-    holds = (
-        _rows(wanted, events, carried, clock)
-        .join(clock.times(events.sparkSession), "bus")
-        .withColumns(
-            {
-                "starts": F.col("on") & ~F.coalesce(F.lag("on").over(follows), F.lit(False)),
-                "ends_us": F.min(F.when(~F.col("on"), at_us)).over(rest),
-            }
-        )
-        .withColumn("due_us", F.when(F.col("told"), at_us).otherwise(at_us + F.col("hold_us")))
-        .withColumn("signal", _signal())
-        .where(F.col("signal").isNotNull())
-    )
-    before = F.coalesce(F.lag("signal").over(follows), F.lit("cleared"))
-    changes = (
-        holds.withColumn("before", before)
-        .where((F.col("signal") != F.col("before")) & ~((F.col("signal") == "pending") & (F.col("before") == "raised")))
-        .withColumn("due", F.timestamp_micros("due_us"))
-        .withColumn("raised_before", F.lag("due").over(follows))
-        .withColumn("is_last", F.lead("signal").over(follows).isNull())
-    )
-    raised = F.col("signal") == "raised"
-    places = F.array(
-        F.when(F.col("signal").isin("raised", "cleared") & ~F.col("told"), F.lit("alarms")),
-        F.when((F.col("signal") == "pending") | (raised & F.col("is_last")), F.lit(OPEN)),
-    )
-    return (
-        changes.withColumn("into", F.explode(F.array_compact(places)))
-        .withColumn("what", F.col("signal"))
-        .withColumn("ts", F.when(raised, F.col("due")).otherwise(F.col("ts")))
-        .withColumn(
-            "raised_at", F.when(raised, F.col("due")).when(F.col("signal") == "cleared", F.col("raised_before"))
-        )
-        .select(*TABLES["alarms"].names, "into")
-    )
-
-
-def _signal() -> Column:
-    lasted = F.coalesce("ends_us", "now_us") >= F.col("due_us")
-    return (
-        F.when(F.col("told") | (F.col("starts") & lasted), F.lit("raised"))
-        .when(F.col("starts") & F.col("ends_us").isNull(), F.lit("pending"))
-        .when(F.col("off"), F.lit("cleared"))
-    )
-
-
-def _rows(wanted: tuple[Alarm, ...], events: DataFrame, carried: DataFrame | None, clock: Clock) -> DataFrame:
-    """What each alarm sees of each path: columns alarm, severity, hold_us, bus, path, seq, ts, value, on, off, told."""
-    alive = F.col("event").isin("add", "change")
-    concerned = F.array_compact(F.array(*[_seen_by(alarm, alive) for alarm in wanted]))
-    is_value = F.col("event").isin("add", "change", "remove") & (F.coalesce("kind", F.lit("state")) == "state")
     rows = (
-        events.where(is_value)
-        .select("bus", "path", "seq", "ts", F.when(alive, F.col("value")).alias("value"), F.inline(concerned))
+        events.where(F.col("event").isin(*SIGNS) & (F.coalesce("kind", F.lit("state")) == "state"))
+        .select("bus", "path", "seq", "ts", F.when(_alive(), F.col("value")).alias("value"), F.inline(_seen(wanted)))
         .withColumn("told", F.lit(False))
     )
     if carried is not None:
         rows = rows.unionByName(_carried(wanted, carried).select(*rows.columns))
-    if clock.cuts:
-        keys = rows.select("alarm", "severity", "hold_us", "bus", "path").distinct()
-        ends = keys.join(clock.cuts_of(keys), ["bus", "path"]).withColumns(
-            {"value": F.lit(None).cast("string"), "on": F.lit(False), "off": F.lit(True), "told": F.lit(False)}
-        )
-        rows = rows.unionByName(ends.select(*rows.columns))
-    return rows
+    count = parts_of(sum(clock.counts.values()))
+    together = rows.repartition(count, "bus", "path") if count > 1 else rows.coalesce(1)
+    schema = TABLES["alarms"].schema.add("into", "string")
+    return together.mapInArrow(partial(give_signals, watched=_watched(wanted), clock=clock), schema)
 
 
-def _seen_by(alarm: Alarm, alive: Column) -> Column:
-    on = alive & F.coalesce(F.expr(alarm.when), F.lit(False))
-    off = ~on if alarm.clear is None else ~on & (~alive | F.coalesce(F.expr(alarm.clear), F.lit(False)))
-    return F.when(
-        matches(alarm.rule, F.col("path")),
-        F.struct(
-            F.lit(alarm.name).alias("alarm"),
-            F.lit(alarm.severity).alias("severity"),
-            F.lit(alarm.hold_us).cast("bigint").alias("hold_us"),
-            on.alias("on"),
-            off.alias("off"),
-        ),
-    )
+def _alive() -> Column:
+    return F.col("event").isin("add", "change")
+
+
+def _seen(wanted: tuple[Alarm, ...]) -> Column:
+    """What all alarms see of a row: a list of place, on and off, for those whose rule is about its path."""
+    return F.array_compact(F.array(*[_seen_by(place, alarm) for place, alarm in enumerate(wanted)]))
+
+
+def _seen_by(place: int, alarm: Alarm) -> Column:
+    on = _alive() & F.coalesce(F.expr(alarm.when), F.lit(False))
+    off = ~on if alarm.clear is None else ~on & (~_alive() | F.coalesce(F.expr(alarm.clear), F.lit(False)))
+    found = F.struct(F.lit(place).alias("place"), on.alias("on"), off.alias("off"))
+    return F.when(matches(alarm.rule, F.col("path")), found)
+
+
+def _watched(wanted: tuple[Alarm, ...]) -> list[Watch]:
+    return [Watch(alarm.name, alarm.severity, alarm.hold_us) for alarm in wanted]
 
 
 def _carried(wanted: tuple[Alarm, ...], carried: DataFrame) -> DataFrame:
     """Open alarms as rows to go on from; those that are no longer in the file are forgotten."""
-    holds = F.create_map(*[F.lit(part) for alarm in wanted for part in (alarm.name, alarm.hold_us)])
+    places = F.create_map(*[F.lit(part) for place, alarm in enumerate(wanted) for part in (alarm.name, place)])
     return (
-        carried.withColumn("hold_us", F.try_element_at(holds, F.col("alarm")).cast("bigint"))
-        .where(F.col("hold_us").isNotNull())
+        carried.withColumn("place", F.try_element_at(places, F.col("alarm")))
+        .where(F.col("place").isNotNull())
         .withColumns({"on": F.lit(True), "off": F.lit(False), "told": F.col("what") == "raised"})
     )
+
+
+# -- over a few events
+
+
+class Watching:
+    """The alarms of a pipeline. Over a few events, Spark is asked for what conditions say without starting a job."""
+
+    def __init__(self, wanted: tuple[Alarm, ...]) -> None:
+        self._wanted = wanted
+        self._watched = _watched(wanted)
+        self._seen = _seen(wanted).alias("seen")  # made once: each part of it is a call to Java
+
+    @property
+    def stage(self) -> Stage:
+        """The stage for any number of events."""
+        return partial(alarms, self._wanted)
+
+    def made(self, spark: SparkSession, events: pa.Table, carried: Iterable[Path], clock: Clock) -> pa.Table | None:
+        """What ``alarms`` gives, as a table; None if there is nothing to look at."""
+        found = [*self._carried(carried), *self._found(spark, events)]
+        if not any(len(rows) for rows in found):
+            return None
+        return with_places(pa.concat_tables(found).combine_chunks(), self._watched, clock)
+
+    def _found(self, spark: SparkSession, events: pa.Table) -> Iterator[pa.Table]:
+        """What is seen of events."""
+        is_sign = places_of(events["event"], SIGNS) >= 0
+        is_state = places_of(events["kind"], ("state", "method")) != 1
+        rows = events.filter(pa.array(is_sign & is_state & self._is_about(events["path"])))
+        if not len(rows):
+            return
+        plain = rows.select([column.name for column in JOURNAL]).cast(arrow_of([column.name for column in JOURNAL]))
+        # Conditions over rows that are part of the plan are decided while it is made.
+        frame = spark.createDataFrame(plain, schema_of(JOURNAL))
+        told = [row.seen for row in with_values(frame).select(self._seen).collect()]
+        of_row = pa.array(np.repeat(np.arange(len(told)), [len(seen) for seen in told]))
+        is_alive = pa.array(places_of(rows["event"], ("add", "change")) >= 0)
+        columns = {name: plain[name].take(of_row) for name in ("bus", "path", "seq", "ts")}
+        value = pc.if_else(is_alive, plain["value"].combine_chunks(), pa.scalar(None, pa.string()))
+        flat = [one for seen in told for one in seen]
+        yield pa.table(
+            {
+                **columns,
+                "value": value.take(of_row),
+                "place": pa.array([one.place for one in flat], pa.int64()),
+                "on": pa.array([one.on for one in flat], pa.bool_()),
+                "off": pa.array([one.off for one in flat], pa.bool_()),
+                "told": pa.repeat(False, len(flat)),
+            }
+        )
+
+    def _is_about(self, paths: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Whether any rule is about the path of each row."""
+        encoded = coded(paths)
+        once = [self._is_about_path(path) for path in encoded.dictionary.to_pylist()]
+        found: NDArray[np.bool_] = np.array([*once, False], np.bool_)[encoded.indices.fill_null(-1).to_numpy()]
+        return found
+
+    def _is_about_path(self, path: str) -> bool:
+        return any(
+            alarm.rule.matches_path(path) and (alarm.rule.sees_daemon or not path.startswith("$jet/"))
+            for alarm in self._wanted
+        )
+
+    def _carried(self, files: Iterable[Path]) -> Iterator[pa.Table]:
+        """Open alarms as rows to go on from."""
+        names = pa.array([alarm.name for alarm in self._wanted])
+        for file in files:
+            rows = pq.ParquetFile(file).read()
+            place = pc.index_in(rows["alarm"], value_set=names).cast(pa.int64())
+            size = len(rows)
+            line = rows.select(["bus", "path", "seq", "ts", "value"])
+            for name, column in (
+                ("place", place),
+                ("on", pa.repeat(True, size)),
+                ("off", pa.repeat(False, size)),
+                ("told", pc.equal(rows["what"], "raised")),
+            ):
+                line = line.append_column(name, column)
+            yield line.filter(place.is_valid())

@@ -12,16 +12,16 @@ unknown until the next event of a path, and never part of a mean.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-__all__ = ["CUTS", "Clock", "Cut", "clock_of", "read_clock"]
+__all__ = ["CUTS", "Clock", "Counted", "Cut", "FoundCut", "clock_after", "micros", "read_clock"]
 
 CUTS = ("stop", "start", "gap")
 """The events that end every value of their bus."""
@@ -50,6 +50,29 @@ class Cut(NamedTuple):
     seq: int
     until_us: int
     event: str
+
+
+class FoundCut(NamedTuple):
+    """A cut as the events tell it."""
+
+    seq: int
+    event: str
+    us: int
+    since_us: int | None
+    """Since when nothing is known, if it tells."""
+    before_us: int | None
+    """When the event before was; None if that one was not seen."""
+
+
+class Counted(NamedTuple):
+    """Some events of one bus, one after the other: the last of them, how many, the cuts among them."""
+
+    bus: str
+    seq: int
+    us: int
+    events: int
+    requests: int
+    cuts: tuple[FoundCut, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +119,29 @@ def instant(us: int) -> datetime:
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
+def clock_after(counted: Iterable[Counted], before: Mapping[str, int]) -> Clock:
+    """The clock after events that were counted, in any order."""
+    counts: Counter[str] = Counter()
+    now, seqs, cuts, requests = dict(before), dict[str, int](), list[Cut](), 0
+    for some in sorted(counted, key=lambda some: (some.bus, some.seq)):
+        for cut in some.cuts:
+            known_us = now.get(some.bus) if cut.before_us is None else cut.before_us
+            cuts.append(Cut(some.bus, cut.seq, _known_until(cut, known_us), cut.event))
+        counts[some.bus] += some.events
+        now[some.bus] = max(now.get(some.bus, some.us), some.us)
+        seqs[some.bus] = some.seq
+        requests += some.requests
+    return Clock(dict(before), now, tuple(cuts), seqs, dict(counts), requests)
+
+
+def _known_until(cut: FoundCut, known_us: int | None) -> int:
+    """Until when the values before a cut are known; ``known_us`` is when the event before it was."""
+    if cut.event == "stop":
+        return cut.us
+    last_us = cut.us if known_us is None else known_us
+    return last_us if cut.since_us is None else min(max(cut.since_us, last_us), cut.us)
+
+
 def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Clock:
     """Read the clock off the events of a batch; this runs a small job, and two more where there are cuts."""
     found = (
@@ -109,49 +155,27 @@ def read_clock(events: DataFrame, before: Mapping[str, int] | None = None) -> Cl
         )
         .collect()
     )
-    return clock_of(found, events, before)
-
-
-def clock_of(counted: Sequence[Row], events: DataFrame, before: Mapping[str, int] | None = None) -> Clock:
-    """The clock after events that were counted: rows of bus, seq, us, count, requests, cuts, some for each bus."""
-    earlier = dict(before or {})
-    cuts = _found_cuts(events) if any(row.cuts for row in counted) else []
-    known_us = _known_before(events, [(cut.bus, cut.seq) for cut in cuts if cut.event != "stop"], earlier)
-    counts: Counter[str] = Counter()
-    now, seqs = dict(earlier), dict[str, int]()
-    for row in counted:
-        counts[row.bus] += row["count"]
-        now[row.bus] = max(now.get(row.bus, row.us), row.us)
-        seqs[row.bus] = max(seqs.get(row.bus, row.seq), row.seq)
-    return Clock(
-        before=earlier,
-        now=now,
-        cuts=tuple(_read_cut(cut, known_us) for cut in cuts),
-        seqs=seqs,
-        counts=dict(counts),
-        requests=sum(row.requests for row in counted),
+    cuts = _found_cuts(events) if any(row.cuts for row in found) else {}
+    counted = (
+        Counted(row.bus, row.seq, row.us, row["count"], row.requests, tuple(cuts.get(row.bus, ()))) for row in found
     )
+    return clock_after(counted, before or {})
 
 
-def _found_cuts(events: DataFrame) -> list[Row]:
-    """The events that are cuts, in order: columns bus, seq, event, us, since_us."""
+def _found_cuts(events: DataFrame) -> dict[str, list[FoundCut]]:
+    """The events that are cuts, in order, by bus."""
     since_us = F.expr("unix_micros(try_to_timestamp(get_json_object(detail, '$.since')))")
     cuts = events.where(F.col("event").isin(*CUTS))
-    found = cuts.select("bus", "seq", "event", F.unix_micros("ts").alias("us"), since_us.alias("since_us")).collect()
-    return sorted(found, key=lambda cut: (cut.bus, cut.seq))
+    rows = cuts.select("bus", "seq", "event", F.unix_micros("ts").alias("us"), since_us.alias("since_us")).collect()
+    before_us = _before(events, [(row.bus, row.seq) for row in rows if row.event != "stop"])
+    found: dict[str, list[FoundCut]] = {}
+    for row in sorted(rows, key=lambda row: (row.bus, row.seq)):
+        cut = FoundCut(row.seq, row.event, row.us, row.since_us, before_us.get((row.bus, row.seq)))
+        found.setdefault(row.bus, []).append(cut)
+    return found
 
 
-def _read_cut(cut: Row, known_us: Mapping[tuple[str, int], int]) -> Cut:
-    if cut.event == "stop":
-        return Cut(cut.bus, cut.seq, cut.us, cut.event)
-    last_us = known_us.get((cut.bus, cut.seq), cut.us)
-    until_us = last_us if cut.since_us is None else min(max(cut.since_us, last_us), cut.us)
-    return Cut(cut.bus, cut.seq, until_us, cut.event)
-
-
-def _known_before(
-    events: DataFrame, cuts: list[tuple[str, int]], before: Mapping[str, int]
-) -> dict[tuple[str, int], int]:
+def _before(events: DataFrame, cuts: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """When the last event before each cut was."""
     if not cuts:
         return {}
@@ -164,5 +188,4 @@ def _known_before(
         .agg(F.expr("unix_micros(max(ts))").alias("us"))
         .collect()
     )
-    known = {(bus, seq): before[bus] for bus, seq in cuts if bus in before}
-    return known | {(row.bus, row.cut_seq): row.us for row in found}
+    return {(row.bus, row.cut_seq): row.us for row in found}

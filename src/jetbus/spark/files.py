@@ -18,16 +18,11 @@ import pyarrow.parquet as pq
 
 from jetbus.spark.schemas import TABLES
 
-__all__ = ["COUNTED", "OPEN", "merge_files", "named", "write_days", "write_events"]
+__all__ = ["OPEN", "merge_files", "named", "write_days", "write_places"]
 
 OPEN = "open"
 """Where a row goes that is not complete yet."""
 
-COUNTED = "file string, bus string, seq bigint, us bigint, count bigint, requests bigint, cuts bigint"
-"""What a task that writes events tells: its files, and of each bus the last event, its time, how many there were."""
-
-GROUP_ROWS = 250_000
-"""Rows that a task has in memory before it writes them."""
 DAY_US = 86_400_000_000
 _RISING = (
     *("seq", "ts", "valid_from", "valid_to", "window_start", "window_end", "since", "until", "last_ts", "raised_at"),
@@ -41,10 +36,18 @@ _RISING = (
 def write_days(rows: pa.Table, folder: Path, time: str) -> Iterator[str]:
     """Write rows below a folder, by the day of a column; gives the files."""
     day = rows[time].cast(pa.int64()).to_numpy() // DAY_US
-    for one in np.unique(day):
+    for one in np.unique(day) if len(day) and day.min() != day.max() else day[:1]:
         is_day = day == one
         name = datetime.fromtimestamp(int(one) * 86_400, UTC).strftime("%Y-%m-%d")
         yield _write(rows if is_day.all() else rows.filter(pa.array(is_day)), folder / f"day={name}")
+
+
+def write_places(rows: pa.Table, folder: Path, time: str) -> Iterator[str]:
+    """Write rows below a folder, by their column ``into`` and by day; gives the files."""
+    for into in rows["into"].unique().to_pylist():
+        yield from write_days(
+            rows.filter(pc.equal(rows["into"], into)).drop_columns("into"), folder / f"into={into}", time
+        )
 
 
 def _write(rows: pa.Table, folder: Path) -> str:
@@ -69,69 +72,6 @@ def named(files: Iterable[str]) -> None:
     for name in files:
         file = Path(name)
         file.rename(file.with_name(file.name.removeprefix(".")))
-
-
-# -- events
-
-
-def write_events(batches: Iterable[pa.RecordBatch], *, folder: str) -> Iterator[pa.RecordBatch]:
-    """Write events below a folder, by day; tells the files and how far each bus has come."""
-    for rows in _groups(batches):
-        for file in write_days(_with_docs(rows), Path(folder), TABLES["events"].time):
-            yield _told(file=[file])
-        counted = rows.append_column("us", rows["ts"].cast(pa.int64()))
-        for name, events in (("requests", ("set", "call")), ("cuts", ("stop", "start", "gap"))):
-            is_one = pc.is_in(rows["event"], value_set=pa.array(events)).cast(pa.int64())
-            counted = counted.append_column(name, is_one)
-        found = counted.group_by("bus", use_threads=False).aggregate(
-            [("seq", "max"), ("us", "max"), ("seq", "count"), ("requests", "sum"), ("cuts", "sum")]
-        )
-        yield _told(
-            bus=found["bus"],
-            seq=found["seq_max"],
-            us=found["us_max"],
-            count=found["seq_count"],
-            requests=found["requests_sum"],
-            cuts=found["cuts_sum"],
-        )
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows, as many at a time as are worth a group of rows in a file."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(len(one) for one in waiting) >= GROUP_ROWS:
-            yield pa.Table.from_batches(waiting).combine_chunks()
-            waiting = []
-    if any(len(one) for one in waiting):
-        yield pa.Table.from_batches(waiting).combine_chunks()
-
-
-def _with_docs(rows: pa.Table) -> pa.Table:
-    """The same with documents as files have them: a null has parts that are empty, not null."""
-    doc = rows["doc"].combine_chunks()
-    names = ("metadata", "value")
-    parts = [doc.field(name).fill_null(b"") for name in names]
-    fields = [pa.field(name, pa.binary(), nullable=False) for name in names]
-    place = rows.column_names.index("doc")
-    return rows.set_column(place, "doc", pa.StructArray.from_arrays(parts, fields=fields, mask=doc.is_null()))
-
-
-_TOLD = pa.schema(
-    [("file", pa.string()), ("bus", pa.string())]
-    + [(name, pa.int64()) for name in ("seq", "us", "count", "requests", "cuts")]
-)
-
-
-def _told(**columns: object) -> pa.RecordBatch:
-    rows = pa.table(columns)
-    missing = [pa.nulls(len(rows), field.type) for field in _TOLD]
-    arrays = [
-        rows[field.name].combine_chunks() if field.name in columns else nothing
-        for field, nothing in zip(_TOLD, missing, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_TOLD)
 
 
 # -- merging

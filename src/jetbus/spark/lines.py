@@ -18,8 +18,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jetbus.spark.clock import CUTS, Clock
+from jetbus.spark.typed import coded
 
-__all__ = ["EVENTS", "NONE", "Keys", "Line", "availability_of", "history_of", "keys_of", "line_of", "runs_of", "times"]
+__all__ = [
+    "EVENTS",
+    "NONE",
+    "Keys",
+    "Line",
+    "availability_of",
+    "history_of",
+    "ints",
+    "keys_of",
+    "line_of",
+    "places_of",
+    "runs_of",
+    "times",
+]
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -68,7 +82,7 @@ def keys_of(rows: pa.Table) -> Keys:
 
 def _ranked(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     """The different values in order, and the place of each row's value among them."""
-    encoded = _whole(column).dictionary_encode()
+    encoded = coded(column)
     order = pc.array_sort_indices(encoded.dictionary)
     rank = np.empty(len(order), np.int64)
     rank[order.to_numpy()] = np.arange(len(order))
@@ -82,6 +96,11 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def _texts(column: pa.ChunkedArray) -> pa.Array:
+    whole = _whole(column)
+    return whole.cast(pa.string()) if pa.types.is_dictionary(whole.type) else whole
+
+
 def ints(column: pa.ChunkedArray, otherwise: int = 0) -> Ints:
     """A column of numbers or times as whole numbers; times are microseconds."""
     whole = _whole(column).cast(pa.int64())
@@ -92,6 +111,14 @@ def ints(column: pa.ChunkedArray, otherwise: int = 0) -> Ints:
 def flags(column: pa.ChunkedArray) -> Flags:
     """A column of conditions; what is not known does not hold."""
     return np.asarray(_whole(column).fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def places_of(column: pa.ChunkedArray, among: tuple[str, ...]) -> Ints:
+    """Texts as their places among some; -1 for all others."""
+    encoded = coded(column)
+    place = np.append(pc.index_in(encoded.dictionary, value_set=pa.array(among)).fill_null(-1).to_numpy(), -1)
+    found: Ints = place[encoded.indices.fill_null(-1).to_numpy()].astype(np.int64)
+    return found
 
 
 def times(us: Ints) -> pa.Array:
@@ -144,7 +171,7 @@ class Line:
 
 def line_of(rows: pa.Table, keys: Keys, clock: Clock) -> Line:
     """Bring the events of a part into order. Rows without an event are carried for something else."""
-    code = pc.index_in(_whole(rows["event"]), value_set=pa.array(EVENTS)).fill_null(-1).to_numpy().astype(np.int64)
+    code = places_of(rows["event"], EVENTS)
     row = np.flatnonzero(code >= 0)
     key, seq, at, event = keys.of_rows[row], ints(rows["seq"])[row], ints(rows["ts"])[row], code[row]
     told = flags(rows["told"])[row]
@@ -207,7 +234,7 @@ class Values:
 
 def history_of(rows: pa.Table, keys: Keys, line: Line) -> tuple[dict[str, pa.Array], Values]:
     """One row per value of a state, its columns besides ``into``; and what rollups need of them."""
-    is_state = flags(pc.equal(_whole(rows["kind"]), "state"))
+    is_state = places_of(rows["kind"], ("state",)) == 0
     is_row = line.is_value
     is_row[is_row] &= is_state[line.row[is_row]]
     row, at, after = line.row[is_row], line.at[is_row], line.after[is_row]
@@ -232,7 +259,7 @@ def history_of(rows: pa.Table, keys: Keys, line: Line) -> tuple[dict[str, pa.Arr
 def availability_of(rows: pa.Table, keys: Keys, line: Line) -> tuple[dict[str, pa.Array], Ints]:
     """One row per time that a state or method was there, its columns; and when it ended, ``NONE`` if it did not."""
     fresh = _spans(line)
-    texts = {"kind": _whole(rows["kind"]), "owner": _whole(rows["peer"])}
+    texts = {"kind": _texts(rows["kind"]), "owner": _texts(rows["peer"])}
     if "span" in rows.column_names:
         carried, row = _carried(rows, keys)
         fresh = {name: np.concatenate([column, carried[name]]) for name, column in fresh.items()}

@@ -44,7 +44,7 @@ _WORDS: dict[str, type] = {"file": str, "function": str, "time": str, "publish":
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _STANDARD = tuple(TABLES)
 """The tables that are always there, as they were before any of the user's own became known."""
-_TAKEN = (*_STANDARD, OPEN, "rollups", "merged", "staging", "checkpoint", "pipeline", "query", "day", "into")
+_TAKEN = (*_STANDARD, OPEN, "rollups", "merging", "staging", "checkpoint", "pipeline", "query", "day", "into")
 _CASTS = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}
 _TYPES = ("string", "bigint", "double", "boolean", "timestamp")
 

@@ -6,7 +6,7 @@ of them as files and tells their names; both are made by the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 
 from jetbus.spark.clock import Clock
 from jetbus.spark.files import OPEN, write_days
-from jetbus.spark.lines import NONE, Ints, availability_of, history_of, keys_of, line_of
+from jetbus.spark.lines import NONE, Ints, availability_of, flags, history_of, keys_of, line_of, places_of
 from jetbus.spark.schemas import TABLES
+from jetbus.spark.typed import CODED, coded
 from jetbus.spark.windows import SIZES, rollups_of
 
-__all__ = ["FILES", "LINE", "SIGNS", "STAGES", "give", "part_of", "write"]
+__all__ = ["LINE", "SIGNS", "STAGES", "carried_rows", "give", "parts_of", "signs_of", "write"]
 
 LINE = ("bus", "path", "seq", "ts", "event", "kind", "value", "num", "text", "flag", "peer")
 """The columns of events that a part has."""
@@ -31,8 +32,14 @@ SIGNS = ("add", "change", "remove")
 STAGES = {"history": "history", "rollups": "rollups_1s", "availability": "availability"}
 """The stages that look at a path from event to event, and the table whose columns each has."""
 
-FILES = "stage string, file string"
-"""What a task that writes tells: columns of its rows."""
+
+PART_EVENTS = 250_000
+"""Events that one task has in memory, some 200 bytes each; more if a single path has more of them in one batch."""
+
+
+def parts_of(events: int) -> int:
+    """How many parts a batch of so many events is made in."""
+    return max(1, -(-events // PART_EVENTS))
 
 
 @dataclass(frozen=True)
@@ -68,27 +75,32 @@ def _made(stage: str, columns: dict[str, pa.Array], into: Ints, tables: tuple[st
     return Made(stage, pa.table({name: columns[name] for name in names}), into, tables)
 
 
-def _part(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
-    """All rows of a part; None if there are none."""
-    found = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(found).combine_chunks() if found else None
-
-
-# -- few rows, without Spark
+# -- the rows of a part
 #
-# What `stages.together` does by Spark, for a batch that is one part anyway: planning and starting a job would take ten
-# times as long as what is to be done.
+# What `stages.together` does by Spark for anybody's frame. Rows are events, told now or (``told``) before; or they have
+# a ``window`` or a ``span`` that is not over.
 
 
-def part_of(events: Iterable[Path], carried: Mapping[str, Iterable[Path]]) -> pa.Table:
-    """The rows of a batch and what the stages have left open, from the files they are in, as one part."""
+def signs_of(events: pa.Table) -> pa.Table:
+    """What some events tell of paths."""
+    is_sign = (places_of(events["event"], SIGNS) >= 0) & flags(events["path"].is_valid())
+    signs = events.select([*LINE])
+    signs = signs if is_sign.all() else signs.filter(pa.array(is_sign))
+    if signs["kind"].null_count:
+        kind = signs["kind"].cast(pa.string()).fill_null("state")
+        signs = _coded(signs.set_column(signs.column_names.index("kind"), "kind", kind))
+    return signs.append_column("told", _all(signs, False))
+
+
+def carried_rows(carried: Mapping[str, Iterable[Path]]) -> list[pa.Table]:
+    """What the stages have left open, in these files."""
     values, windows, spans = (_read(carried.get(stage, ())) for stage in STAGES)
-    parts = [_signs(_read(events, LINE))]
+    found = []
     if values is not None:
         told = values.rename_columns({"valid_from": "ts"}).append_column("kind", _all(values, "state"))
-        parts.append(told.select([*LINE]).append_column("told", _all(values, True)))
+        found.append(told.select([*LINE]).append_column("told", _all(values, True)))
     if windows is not None:
-        parts.append(_packed(windows, "window"))
+        found.append(_packed(windows, "window"))
     if spans is not None:
         is_method = pc.not_equal(spans["kind"], "state")
         sign = {
@@ -101,28 +113,27 @@ def part_of(events: Iterable[Path], carried: Mapping[str, Iterable[Path]]) -> pa
         packed = _packed(spans, "span")
         for name, column in sign.items():
             packed = packed.append_column(name, column)
-        parts.append(packed)
-    return pa.concat_tables(parts, promote_options="default").combine_chunks()
+        found.append(packed)
+    return [_coded(rows) for rows in found]
 
 
-def _read(files: Iterable[Path], columns: Sequence[str] | None = None) -> pa.Table | None:
+def _read(files: Iterable[Path]) -> pa.Table | None:
     """The rows of some files; None if there are no files."""
-    found = [pq.ParquetFile(file).read(columns=columns) for file in files]
+    found = [pq.ParquetFile(file).read() for file in files]
     return pa.concat_tables(found) if found else None
-
-
-def _signs(events: pa.Table) -> pa.Table:
-    is_sign = pc.is_in(events["event"], value_set=pa.array(SIGNS))
-    signs = events.filter(pc.and_(is_sign, events["path"].is_valid()))
-    kind = signs["kind"].fill_null("state")
-    signs = signs.set_column(signs.column_names.index("kind"), "kind", kind)
-    return signs.append_column("told", _all(signs, False))
 
 
 def _packed(rows: pa.Table, name: str) -> pa.Table:
     """Bus, path, and all other columns of a row as one."""
     rest = rows.drop_columns(["bus", "path"]).to_struct_array()
     return rows.select(["bus", "path"]).append_column(name, rest)
+
+
+def _coded(rows: pa.Table) -> pa.Table:
+    for name in CODED:
+        if name in rows.column_names:
+            rows = rows.set_column(rows.column_names.index(name), name, coded(rows[name]))
+    return rows
 
 
 def _all(rows: pa.Table, value: object) -> pa.Array:
@@ -134,10 +145,10 @@ def _all(rows: pa.Table, value: object) -> pa.Array:
 
 def give(batches: Iterable[pa.RecordBatch], *, stage: str, clock: Clock) -> Iterator[pa.RecordBatch]:
     """The rows of one stage, with a column ``into`` that says where each belongs."""
-    rows = _part(batches)
-    if rows is None:
+    found = [batch for batch in batches if batch.num_rows]
+    if not found:
         return
-    for made in make(rows, clock, [stage]):
+    for made in make(pa.Table.from_batches(found).combine_chunks(), clock, [stage]):
         names = pa.array([*made.tables, OPEN])
         into = names.take(pa.array(np.where(made.into < 0, len(made.tables), made.into)))
         yield from _plain(made.rows.append_column("into", into)).to_batches()
@@ -154,16 +165,11 @@ def _plain(rows: pa.Table) -> pa.Table:
 # -- as files
 
 
-def write(batches: Iterable[pa.RecordBatch], *, clock: Clock, folder: str) -> Iterator[pa.RecordBatch]:
+def write(rows: pa.Table, *, clock: Clock, folder: Path) -> list[str]:
     """Write the rows of all stages below a folder, by stage, table and day; gives the files."""
-    rows = _part(batches)
-    if rows is None:
-        return
-    files = [(made.stage, file) for made in make(rows, clock) for file in _written(made, Path(folder))]
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(column, pa.string()) for column in (zip(*files, strict=True) if files else ((), ()))],
-        names=["stage", "file"],
-    )
+    if not len(rows):
+        return []
+    return [file for made in make(rows.combine_chunks(), clock) for file in _written(made, folder)]
 
 
 def _written(made: Made, folder: Path) -> Iterator[str]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 import threading
 import time
@@ -28,26 +27,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import pyarrow as pa
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.peer.address import read_url
-from jetbus.spark import tables
-from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
-from jetbus.spark.batch import run_stages
-from jetbus.spark.buses import OpenBuses
-from jetbus.spark.clock import Clock, clock_of
-from jetbus.spark.errors import BadOption, DataLoss, JetSparkError
+from jetbus.spark.alarms import Watching, check_alarms, read_alarms
+from jetbus.spark.batch import FEW_EVENTS, run_stages, take_events
+from jetbus.spark.buses import OpenBuses, SeqRange, open_buses, start_of
+from jetbus.spark.clock import Clock, clock_after
+from jetbus.spark.errors import BadOption, JetSparkError
+from jetbus.spark.offsets import Seqs, ends_of
 from jetbus.spark.options import Daemon, read_options
 from jetbus.spark.own_stages import OwnStage, know_tables, read_stages, remember_tables
-from jetbus.spark.queries import first_sentence
+from jetbus.spark.queries import explained
+from jetbus.spark.remote import let_go
+from jetbus.spark.schemas import JOURNAL
 from jetbus.spark.showing import Showing
+from jetbus.spark.source import EventStreamReader, closing_all
 from jetbus.spark.store import Store
 
 __all__ = ["Batch", "Pipeline", "where"]
@@ -57,9 +56,6 @@ BATCH_EVENTS_MAX = 1_000_000
 EVERY_S = 1.0
 LOOK_S = 1
 """How often a running pipeline is looked at, to see whether it has ended."""
-
-BUSES_IN_PLAN = 16
-"""So many buses are looked up by conditions; joining with the list of more is a job of its own."""
 
 log = logging.getLogger("jetbus.spark")
 
@@ -89,6 +85,7 @@ class Pipeline:
         alarm_file: str | Path | None = None,
         stage_file: str | Path | None = None,
         batch_events_max: int = BATCH_EVENTS_MAX,
+        few_events: int = FEW_EVENTS,
         on_batch: Callable[[Batch], None] | None = None,
         publish: str | None = None,
         publish_url: str | Daemon | None = None,
@@ -99,17 +96,24 @@ class Pipeline:
 
         ``publish`` is where on the bus states tell of the pipeline while it runs, at the daemon that is read unless
         ``publish_url`` says which, and methods answer questions to members of ``query_groups`` or, without any, to
-        everybody. ``on_batch`` is called when a batch has been committed. ``options`` are those of
-        format ``jet``; instants among them are by the clock of now.
+        everybody. ``on_batch`` is called when a batch has been committed. Batches of no more than ``few_events``
+        are made by the driver itself. ``options`` are those of format ``jet``; instants among them are by the clock of
+        now.
         """
         self._spark = spark
         self._journals = [str(one) for one in ([journal] if isinstance(journal, str | Path) else journal)]
-        self._alarms: tuple[Alarm, ...] = () if alarm_file is None else read_alarms(alarm_file)
-        check_alarms(self._alarms, spark)
+        self._watching: Watching | None = None
+        if alarm_file is not None:
+            wanted = read_alarms(alarm_file)
+            check_alarms(wanted, spark)
+            self._watching = Watching(wanted)
         know_tables(Path(directory))
         self._own: tuple[OwnStage, ...] = () if stage_file is None else read_stages(stage_file, spark)
         self._options = {**_fixed(options), "maxEventsPerBatch": str(batch_events_max), **where(self._journals)}
         self._range = read_options(self._options)
+        self._reader = EventStreamReader(self._range, tuple(column.name for column in JOURNAL))
+        self._log, self._begin = Path(), Seqs()
+        self._few_events = few_events
         self._on_batch = on_batch
         self._prefix, self._query_groups = publish, tuple(query_groups)
         self._daemon = None if publish is None else _publish_to(publish_url, self._options)
@@ -170,13 +174,18 @@ class Pipeline:
         for one in (showing, sources):
             if one is not None:
                 one.close()
+        self._reader.stop()
+        if self._range.daemons:
+            let_go(self._range.daemons)
 
     def _writer(self) -> DataStreamWriter:
         if self._query is not None and self._query.isActive:
             raise JetSparkError("this pipeline is running already; stop it first")
         self._problem, self._stopping = None, False
+        self._log = self._checkpoint()
+        self._begin = self._beginning()
         writer = self._stream().writeStream.foreachBatch(self._take)
-        return writer.option("checkpointLocation", str(self._checkpoint()))
+        return writer.option("checkpointLocation", str(self._log))
 
     def _checkpoint(self) -> Path:
         """Where Spark keeps how far it is.
@@ -189,9 +198,16 @@ class Pipeline:
         shutil.rmtree(own, ignore_errors=True)
         return own
 
+    def _beginning(self) -> Seqs:
+        """The last event of each bus that is not to be read: those of the tables, or what ``start`` says now."""
+        if self._range.start == "earliest":
+            return dict(self.store.manifest.seqs)
+        with closing_all(open_buses(self._range.places)) as buses:
+            begin = {name: start_of(bus, self._range.start) for name, bus in buses.items()}
+        return begin | self.store.manifest.seqs
+
     def _stream(self) -> DataFrame:
-        seqs = self.store.manifest.seqs
-        start = {"start": json.dumps({bus: seq + 1 for bus, seq in seqs.items()})} if seqs else {}
+        start = {"start": json.dumps({bus: seq + 1 for bus, seq in self._begin.items()})} if self._begin else {}
         return self._spark.readStream.format("jet").options(**{**self._options, **start}).load()
 
     def wait(self, timeout_s: int | None = None) -> bool:
@@ -207,7 +223,7 @@ class Pipeline:
                 return True  # Spark was interrupted, which is how a query is stopped
             if self._problem is not None:
                 raise self._problem from problem
-            raise _explained(problem) from problem
+            raise explained(problem) from problem
         if ended:
             self._hide()
         return ended
@@ -244,14 +260,14 @@ class Pipeline:
 
     # -- one batch
 
-    def _take(self, rows: DataFrame, _number: int) -> None:
+    def _take(self, rows: DataFrame, number: int) -> None:
         with self._turn:
             if self._stopping:
                 # To return would tell Spark that the batch is in the tables.
                 raise JetSparkError("the pipeline was stopped before this batch")
             self._making = True
         try:
-            self._make(rows)
+            self._make(rows.sparkSession, number)
         except BaseException as problem:
             self._problem = problem
             raise
@@ -260,23 +276,33 @@ class Pipeline:
                 self._making = False
                 self._turn.notify_all()
 
-    def _make(self, rows: DataFrame) -> None:
+    def _make(self, spark: SparkSession, number: int) -> None:
         begun_s = time.monotonic()
-        store, spark = self.store, rows.sparkSession
-        counted = store.stage_events(tables.events(_after(rows, store.manifest.seqs)))
-        if not counted:
+        store = self.store
+        taken = take_events(spark, store, self._reader, self._ranges(number), self._few_events)
+        if not taken.counted:
             return
-        events = store.staged(spark, "events", "events")
-        clock = clock_of(counted, events, store.manifest.clock_us)
+        clock = clock_after(taken.counted, store.manifest.clock_us)
         own = {stage.name: stage.stage for stage in self._own}
-        ran = run_stages(store, events, clock, self._alarms, own)
+        ran = run_stages(spark, store, taken, clock, self._watching, own)
         showing = self._showing
         shown = None if showing is None else showing.made(store.staging)
-        store.commit(["events", *ran], clock.seqs, clock.now)
+        store.commit(ran, clock.seqs, clock.now)
         batch = self._told(clock, time.monotonic() - begun_s)
         if showing is not None and shown is not None:
             showing.committed(shown, batch, self.behind())
-        store.merge()
+        store.merge_meanwhile()
+
+    def _ranges(self, number: int) -> list[SeqRange]:
+        """The events that a batch of the stream has and the tables have not.
+
+        Spark is not asked for its rows: tasks of ours read these ranges themselves. A batch that is made again, or a
+        checkpoint that is behind or lost, finds in the tables how far they are.
+        """
+        known = (self._begin, ends_of(self._log, number - 1), self.store.manifest.seqs)
+        done = {bus: max(seqs.get(bus, 0) for seqs in known) for bus in {bus for seqs in known for bus in seqs}}
+        ends = ends_of(self._log, number)
+        return self._reader.ranges(done, {bus: max(seq, done.get(bus, 0)) for bus, seq in ends.items()})
 
     def behind(self) -> int:
         """How many events there are now that the tables are to have and have not."""
@@ -327,18 +353,6 @@ def where(journals: Sequence[str]) -> dict[str, str]:
     return {"url" if urls else "paths": json.dumps(list(journals))}
 
 
-_OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")
-
-
-def _explained(problem: Exception) -> Exception:
-    """What ended a query, in the words of the one who said so first; Spark wraps it in its own."""
-    if not isinstance(problem, StreamingQueryException):
-        return problem
-    found = _OWN_ERROR.findall(str(problem))
-    kind, sentence = found[-1] if found else ("", f"Spark has ended the run: {first_sentence(problem)}")
-    return DataLoss(sentence) if kind == "DataLoss" else JetSparkError(sentence)
-
-
 def _publish_to(url: str | Daemon | None, options: dict[str, str]) -> Daemon:
     """The daemon to publish at: the one that is told, the only one that is read, or that of JET_URL."""
     if isinstance(url, Daemon):
@@ -349,17 +363,3 @@ def _publish_to(url: str | Daemon | None, options: dict[str, str]) -> Daemon:
     if url is None and daemons:
         raise BadOption("publish_url", "several daemons are read; say at which one to publish")
     return Daemon(str(read_url(url)) if url is None else url, options.get("user"), options.get("password"))
-
-
-def _after(rows: DataFrame, seqs: dict[str, int]) -> DataFrame:
-    """The events that are not in the tables yet: all of them, unless a checkpoint was lost or is behind."""
-    if not seqs:
-        return rows
-    if len(seqs) <= BUSES_IN_PLAN:
-        done: Column = F.lit(None).cast("bigint")
-        for bus, seq in seqs.items():
-            done = F.when(F.col("bus") == bus, F.lit(seq)).otherwise(done)
-        return rows.where(F.coalesce(F.col("seq") > done, F.lit(True)))
-    table = pa.table({"bus": list(seqs), "done": pa.array(seqs.values(), pa.int64())})
-    joined = rows.join(F.broadcast(rows.sparkSession.createDataFrame(table)), "bus", "left")
-    return joined.where(F.coalesce(F.col("seq") > F.col("done"), F.lit(True))).drop("done")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from jetbus.spark.buses import Wanted
 from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import Daemon
 
-__all__ = ["DaemonBus", "connect", "keeps_journal", "tree_now"]
+__all__ = ["DaemonBus", "connect", "keeps_journal", "let_go", "tree_now"]
 
 CALL_S = 60.0
 """How long the daemon may take for a page."""
@@ -95,6 +95,13 @@ def _kept_lines() -> Lines:
     global _lines
     _lines = _lines or Lines()
     return _lines
+
+
+def let_go(daemons: Iterable[Daemon]) -> None:
+    """Close the connections to some daemons that this process keeps."""
+    for daemon in daemons:
+        if _lines is not None:
+            _lines.drop(daemon)
 
 
 # -- questions about a daemon as a whole

@@ -16,6 +16,7 @@ import sys
 from dataclasses import asdict
 
 from jetbus.journal.instants import read_duration
+from jetbus.spark.batch import FEW_EVENTS
 from jetbus.spark.errors import JetSparkError
 from jetbus.spark.pipeline import BATCH_EVENTS_MAX, Batch, Pipeline
 from jetbus.spark.session import session
@@ -39,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--password", help="the password of that user")
     parser.add_argument("--master", help="Spark's master, local[*] unless given")
     parser.add_argument("--batch-events", type=int, default=BATCH_EVENTS_MAX, help="events of one batch, at the most")
+    parser.add_argument(
+        "--few-events", type=int, default=FEW_EVENTS, help="batches of no more events are made without a job of Spark"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="end when all that is there now has been read")
     how.add_argument("--every", default="1s", help="how often to look for new events")
@@ -56,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
             alarm_file=given.alarms,
             stage_file=given.stages,
             batch_events_max=given.batch_events,
+            few_events=given.few_events,
             on_batch=_tell,
             publish=given.publish,
             publish_url=given.publish_url,

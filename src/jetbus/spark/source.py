@@ -47,7 +47,7 @@ from jetbus.spark.options import Daemon, Options, Place, read_options
 from jetbus.spark.remote import connect, keeps_journal, tree_now
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 
-__all__ = ["JetSource"]
+__all__ = ["EventStreamReader", "JetSource", "arrow_of", "closing_all"]
 
 BATCH_ROWS_MIN = 16_384
 """Smaller batches of the journal are put together; Spark pays for each of them."""
@@ -135,7 +135,8 @@ def _columns(schema: StructType, options: Options) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-def _arrow(columns: Sequence[str]) -> pa.Schema:
+def arrow_of(columns: Sequence[str]) -> pa.Schema:
+    """Some columns of a journal or a tree in Arrow."""
     types = {column.name: _ARROW[column.type] for column in (*TREE, *JOURNAL)}
     return pa.schema([(name, types[name]) for name in columns])
 
@@ -179,7 +180,7 @@ class _Events:
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, SeqRange):
             return
-        options, schema = self.options, _arrow(self.columns)
+        options, schema = self.options, arrow_of(self.columns)
         stored = tuple(name for name in self.columns if name != "bus") or ("seq",)
         wanted = Wanted(stored, options.rule, options.since_us, options.until_us)
         batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
@@ -214,6 +215,7 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
     def stop(self) -> None:
         if self._open is not None:
             self._open.close()
+            self._open = None
 
     def initialOffset(self) -> Seqs:  # noqa: N802 - Spark's name
         return {name: start_of(bus, self.options.start) for name, bus in self._buses().items()}
@@ -261,13 +263,17 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         return done
 
     def partitions(self, start: Seqs, end: Seqs) -> list[InputPartition]:
+        return [*self.ranges(start, end)]
+
+    def ranges(self, start: Seqs, end: Seqs) -> list[SeqRange]:
+        """The events after ``start`` up to ``end``, a range for each task."""
         buses = self._buses()
         missing = [name for name, seq in end.items() if name not in buses and seq > start.get(name, 0)]
         if missing:
             raise DataLoss(f"the journal of bus {missing[0]!r} is not there any more; put it back, or start anew")
         done = self._done({name: start[name] for name in start if name in end})
         last = {name: seq for name, seq in end.items() if name in buses}
-        return [*cut(buses, done, last, self.options.partition_events)]
+        return cut(buses, done, last, self.options.partition_events)
 
 
 # -- trees
@@ -300,7 +306,7 @@ class TreeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, Tree):
             return
-        schema, rule = _arrow(self.columns), self.options.rule
+        schema, rule = arrow_of(self.columns), self.options.rule
         if isinstance(partition.place, Daemon) and partition.instant_us is None:
             if rows := tree_now(partition.place, rule):
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -19,27 +19,41 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.clock import Clock
-from jetbus.spark.files import OPEN, named
-from jetbus.spark.parts import FILES, LINE, SIGNS, STAGES, give, write
-from jetbus.spark.schemas import TABLES
+from jetbus.spark.files import OPEN
+from jetbus.spark.parts import LINE, SIGNS, STAGES, give, parts_of
+from jetbus.spark.requests import ASKED, CARRIED, COLUMNS, give_requests
+from jetbus.spark.schemas import JOURNAL, TABLES
 from jetbus.spark.windows import SIZES
 
-__all__ = ["OPEN", "SIZES", "Carried", "Stage", "of_paths", "requests", "together", "write_paths"]
+__all__ = ["OPEN", "SIZES", "Carried", "Stage", "of_paths", "requests", "together", "with_values"]
 
 Stage = Callable[[DataFrame, DataFrame | None, Clock], DataFrame]
 
 Carried = Callable[[str, str], DataFrame | None]
 """Gives the rows that a stage has left open, by its name and that of the table whose columns they have."""
 
-PART_EVENTS = 250_000
-"""Events that one task has in memory, some 200 bytes each; more if a single path has more of them in one batch."""
 
-REQUESTS_US = 60_000_000
-"""The windows of the table of requests."""
+# -- events
 
 
-def _us(column: str) -> Column:
-    return F.unix_micros(F.col(column))
+def with_values(journal: DataFrame) -> DataFrame:
+    """Every event, with its value in a column of its type; ``typed`` does the same in Arrow."""
+    value = F.col("value")
+    first = F.substring(value, 1, 1)
+    number = F.expr("try_cast(value as double)")
+    plain = F.substring(value, F.lit(2), F.length(value) - 2)
+    escaped = F.get_json_object(F.concat(F.lit("["), value, F.lit("]")), "$[0]")
+    return journal.select(
+        *TABLES["events"].names[: len(JOURNAL)],
+        F.when(F.abs(number) < float("inf"), number).alias("num"),
+        F.when(first == '"', F.when(value.contains("\\"), escaped).otherwise(plain)).alias("text"),
+        _flag(value).alias("flag"),
+        F.when(first.isin("{", "["), F.try_parse_json(value)).alias("doc"),
+    )
+
+
+def _flag(value: Column) -> Column:
+    return F.when(value == "true", F.lit(True)).when(value == "false", F.lit(False))
 
 
 # -- the rows of a path together
@@ -56,7 +70,7 @@ def together(events: DataFrame, carried: Carried | None, clock: Clock) -> DataFr
     rows = rows.withColumn("told", F.lit(False))
     for more in _carried(carried) if carried is not None else ():
         rows = rows.unionByName(more, allowMissingColumns=True)
-    count = -(-sum(clock.counts.values()) // PART_EVENTS)
+    count = parts_of(sum(clock.counts.values()))
     return rows.repartition(count, "bus", "path") if count > 1 else rows.coalesce(1)
 
 
@@ -96,54 +110,15 @@ def of_paths(stage: str, events: DataFrame, carried: Carried | None, clock: Cloc
     return together(events, carried, clock).mapInArrow(partial(give, stage=stage, clock=clock), schema)
 
 
-def write_paths(events: DataFrame, carried: Carried | None, clock: Clock, folder: str) -> list[str]:
-    """Write the rows of all three below a folder, by stage, ``into`` and day; gives the names of the stages."""
-    told = together(events, carried, clock).mapInArrow(partial(write, clock=clock, folder=folder), FILES).collect()
-    named(row.file for row in told)
-    return list(STAGES)
-
-
 # -- requests
 
 
 def requests(events: DataFrame, carried: DataFrame | None, clock: Clock) -> DataFrame:
     """Requests per minute, path and caller. The requests of a minute that is not over are carried one by one."""
-    start = _us("ts") - F.pmod(_us("ts"), F.lit(REQUESTS_US))
-    caller = F.regexp_replace("peer", "#[0-9]+$", "")
-    one = events.where(F.col("event").isin("set", "call")).select(
-        "bus",
-        F.timestamp_micros(start).alias("window_start"),
-        "event",
-        "path",
-        F.when(caller == "", F.col("peer")).otherwise(caller).alias("caller"),
-        F.lit(1).cast("bigint").alias("count"),
-        (F.get_json_object("detail", "$.outcome") == "error").cast("bigint").alias("errors"),
-        F.get_json_object("detail", "$.us").cast("bigint").alias("us_min"),
-    )
-    if carried is not None:
-        one = one.unionByName(carried.select(*one.columns))
-    one = one.join(clock.times(events.sparkSession), "bus")
-    complete = _us("window_start") + REQUESTS_US <= F.col("now_us")
-    waiting = one.where(~complete).drop("before_us", "now_us").withColumn("into", F.lit(OPEN))
-    counted = (
-        one.where(complete)
-        .groupBy("bus", "window_start", "event", "path", "caller")
-        .agg(
-            F.sum("count").alias("count"),
-            F.sum(F.coalesce("errors", F.lit(0))).alias("errors"),
-            F.min("us_min").alias("us_min"),
-            F.avg("us_min").alias("us_mean"),
-            F.percentile("us_min", [0.5, 0.9, 0.99]).alias("us"),
-            F.max("us_min").alias("us_max"),
-        )
-        .withColumns(
-            {
-                "error_rate": F.col("errors") / F.col("count"),
-                "us_p50": F.col("us")[0],
-                "us_p90": F.col("us")[1],
-                "us_p99": F.col("us")[2],
-                "into": F.lit("requests"),
-            }
-        )
-    )
-    return counted.unionByName(waiting, allowMissingColumns=True).select(*TABLES["requests"].names, "into")
+    rows = events.where(F.col("event").isin(*ASKED)).select(*COLUMNS)
+    known = carried if carried is not None else events.sparkSession.createDataFrame([], TABLES["requests"].schema)
+    rows = rows.unionByName(known.select(*CARRIED), allowMissingColumns=True)
+    count = parts_of(clock.requests)
+    together = rows.repartition(count, "bus", "path") if count > 1 else rows.coalesce(1)
+    schema = TABLES["requests"].schema.add("into", "string")
+    return together.mapInArrow(partial(give_requests, clock=clock), schema)

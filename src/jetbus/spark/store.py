@@ -5,12 +5,13 @@
       events/day=2026-03-01/...parquet   the tables, each by day
       open/history/...parquet            what a stage carries to the next batch
       staging/                           a batch that is being made
+      merging/                           small files that become one
       checkpoint/                        Spark's own
       lock                               held by the one pipeline that writes
 
 A batch is written to ``staging``, moved to its place and then named in the manifest. What a crash leaves behind is
-named nowhere, and removed by the next writer. Small files are merged as the run goes on, like with like in size, so
-that each row is rewritten only a few times.
+named nowhere, and removed by the next writer. Small files are merged as the run goes on, in a thread of its own while
+batches are made, like with like in size, so that each row is rewritten only a few times.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.errors import NotTables
-from jetbus.spark.files import COUNTED, OPEN, merge_files, named, write_events
+from jetbus.spark.files import OPEN, merge_files
 from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
 from jetbus.spark.own_stages import know_tables
 from jetbus.spark.schemas import TABLES, Table
@@ -50,6 +52,15 @@ SHOWN_OPEN = ("history", "availability")
 """Tables whose open rows are shown with the others: values in force, states on the bus."""
 
 
+class Merge(NamedTuple):
+    """Files of one table and day that become one, or have."""
+
+    table: str
+    day: str
+    files: list[File]
+    written: Future[list[str]]
+
+
 class Store:
     """The tables of one directory, for the one who writes them."""
 
@@ -57,6 +68,8 @@ class Store:
         self.directory = Path(directory).absolute()
         self._trash_s = trash_s
         self._left: dict[str, float] = {}
+        self._merge: Merge | None = None
+        self._merger = ThreadPoolExecutor(1, "merge")
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = self._locked()
         try:
@@ -91,7 +104,8 @@ class Store:
 
     def _sweep(self, manifest: Manifest) -> None:
         """Remove what a crash has left behind."""
-        shutil.rmtree(self.staging, ignore_errors=True)
+        for left in (self.staging, self._merged):
+            shutil.rmtree(left, ignore_errors=True)
         kept = manifest.files()
         for place in (*TABLES, OPEN):
             for file in (self.directory / place).rglob("*.parquet"):
@@ -99,7 +113,14 @@ class Store:
                     file.unlink()
 
     def close(self) -> None:
-        """Let another pipeline write."""
+        """Let another pipeline write. A merge that is under way comes to its end first."""
+        try:
+            self._settle()
+        finally:
+            self._merger.shutdown()
+            self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -109,11 +130,19 @@ class Store:
         return self.directory / "staging"
 
     @property
+    def _merged(self) -> Path:
+        return self.directory / "merging"
+
+    @property
     def checkpoint(self) -> Path:
         """Where Spark keeps how far the stream has come; it belongs to just these tables."""
         return self.directory / "checkpoint" / self.manifest.id
 
     # -- a batch
+
+    def begin(self) -> None:
+        """Begin a batch: what one that failed has left is none of it."""
+        shutil.rmtree(self.staging, ignore_errors=True)
 
     def carried(self, spark: SparkSession, stage: str, table: str) -> DataFrame | None:
         """The rows that a stage has left open, None if there are none."""
@@ -126,21 +155,10 @@ class Store:
         """The files of the rows that a stage has left open."""
         return [self.directory / file.path for file in self.manifest.open.get(stage, [])]
 
-    def staged_files(self, name: str) -> list[Path]:
-        """The files that a stage has just written."""
-        return _parquet(self.staging / name)
-
     def stage(self, rows: DataFrame, name: str, table: str) -> None:
         """Write what a stage gives, its column ``into`` saying where each row belongs."""
         day = F.when(F.col("into") != OPEN, F.to_date(TABLES[table].time))
         rows.withColumn("day", day).write.mode("overwrite").partitionBy("into", "day").parquet(str(self.staging / name))
-
-    def stage_events(self, rows: DataFrame) -> list[Row]:
-        """Write events; gives for each bus, once or several times, what was counted (see ``files.COUNTED``)."""
-        folder = self.staging / "events" / "into=events"
-        told = rows.mapInArrow(partial(write_events, folder=str(folder)), COUNTED).collect()
-        named(row.file for row in told if row.file is not None)
-        return [row for row in told if row.bus is not None]
 
     def staged(self, spark: SparkSession, name: str, table: str) -> DataFrame:
         """What a stage has just written, to go on from."""
@@ -191,14 +209,32 @@ class Store:
 
     def merge(self) -> int:
         """Merge one group of small files, the largest one; gives how many files became one, 0 if there is no need."""
+        self._settle()
+        self._begin_merge()
+        return self._settle()
+
+    def merge_meanwhile(self) -> None:
+        """The same in the background: what has been merged since counts from now on, and the next group is begun."""
+        if self._merge is None or self._merge.written.done():
+            self._settle()
+            self._begin_merge()
+
+    def _begin_merge(self) -> None:
         groups = self._groups()
-        if not groups:
+        if groups:
+            (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
+            paths = [self.directory / file.path for file in files]
+            self._merge = Merge(table, day, files, self._merger.submit(merge_files, paths, table, self._merged))
+
+    def _settle(self) -> int:
+        """Let what has been merged take the place of what it was merged from."""
+        merge, self._merge = self._merge, None
+        if merge is None:
             return 0
-        (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
-        paths = [self.directory / file.path for file in files]
-        merged = merge_files(paths, table, self.staging / "merged")
-        self._replace(table, files, [self._place(Path(file), Path(table, day), self.manifest.batch) for file in merged])
-        return len(files)
+        folder = Path(merge.table, merge.day)
+        fresh = [self._place(Path(file), folder, self.manifest.batch) for file in merge.written.result()]
+        self._replace(merge.table, merge.files, fresh)
+        return len(merge.files)
 
     def _groups(self) -> dict[tuple[str, str], list[File]]:
         """Files of one table, day and order of size, where there are enough to merge."""
@@ -221,7 +257,6 @@ class Store:
         write_manifest(self.directory, self.manifest)
         for file in expired:
             (self.directory / file.path).unlink(missing_ok=True)
-        shutil.rmtree(self.staging, ignore_errors=True)
 
 
 def _is_worth_it(files: list[File]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark import alarms as alarming
@@ -22,7 +22,7 @@ from jetbus.spark import stages
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
 from jetbus.spark.clock import Clock, read_clock
 from jetbus.spark.errors import BadOption
-from jetbus.spark.schemas import JOURNAL, TABLES
+from jetbus.spark.schemas import JOURNAL
 
 __all__ = ["alarms", "availability", "events", "gaps", "history", "requests", "rollups", "stale", "uptime"]
 
@@ -32,22 +32,7 @@ def events(journal: DataFrame) -> DataFrame:
     missing = [column.name for column in JOURNAL if column.name not in journal.columns]
     if missing:
         raise BadOption("columns", f"a journal has {', '.join(missing)} as well; read it without .schema()")
-    value = F.col("value")
-    first = F.substring(value, 1, 1)
-    number = F.expr("try_cast(value as double)")
-    plain = F.substring(value, F.lit(2), F.length(value) - 2)
-    escaped = F.get_json_object(F.concat(F.lit("["), value, F.lit("]")), "$[0]")
-    return journal.select(
-        *TABLES["events"].names[: len(JOURNAL)],
-        F.when(F.abs(number) < float("inf"), number).alias("num"),
-        F.when(first == '"', F.when(value.contains("\\"), escaped).otherwise(plain)).alias("text"),
-        _flag(value).alias("flag"),
-        F.when(first.isin("{", "["), F.try_parse_json(value)).alias("doc"),
-    )
-
-
-def _flag(value: Column) -> Column:
-    return F.when(value == "true", F.lit(True)).when(value == "false", F.lit(False))
+    return stages.with_values(journal)
 
 
 def _read(log: DataFrame, until: datetime | None = None) -> tuple[DataFrame, Clock]:
