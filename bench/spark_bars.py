@@ -41,8 +41,7 @@ COLUMNS = "ts timestamp, path string, value string"
 
 def write_journal(directory: Path, events: int) -> None:
     """A plant of a thousand sensors, each of which changes twenty times a second."""
-    # Small segments: the newest one, which is never compacted, is then next to nothing of a history.
-    settings = journal.Settings(bus="plant", fsync="never", segment_bytes=SEGMENT_BYTES)
+    settings = journal.Settings(bus="plant", fsync="never")
     with journal.Writer(directory, settings, now_us=lambda: BEGIN_US) as writer:
         paths = [f"plant/line{n % 10}/machine{n // 10}/sensor" for n in range(PATHS)]
         for path in paths:
@@ -53,6 +52,15 @@ def write_journal(directory: Path, events: int) -> None:
             writer.change(paths[n * 7919 % PATHS], b"%.3f" % (50 + 40 * math.sin(n / 5000) + n % 13), "plant#1")
             if n % 10_000 == 9_999:
                 writer.commit()
+
+
+def begin_segment(directory: Path) -> None:
+    """Go on in another segment: the newest one is never compacted, and would be a large part of a short history."""
+    settings = journal.Settings(bus="plant", fsync="never", segment_bytes=SEGMENT_BYTES)
+    with journal.Writer(directory, settings, now_us=lambda: time.time_ns() // 1000) as writer:
+        for _ in range(2):
+            writer.append("stop")
+            writer.commit()
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -102,6 +110,7 @@ def compare(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, 
 
 def compacted(spark: SparkSession, directory: Path, parquet: Path, events: int) -> None:
     """Whole history of a journal that is compacted but for its newest segment."""
+    begin_segment(directory)
     journal.compact(directory)
     jet_s, native_s = scan_s(read_journals(spark, directory)), scan_s(spark.read.parquet(str(parquet)))
     name = "scan of compacted history"
