@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jetbus.spark import Batch, JetSparkError, NotTables, Pipeline, Tables, attach, parts
+from jetbus.spark import Batch, JetSparkError, NotTables, Pipeline, Tables, attach, parts, session
 from jetbus.spark.offsets import ends_of
 from jetbus.spark.schemas import TABLES
 from spark import reference
@@ -140,6 +140,14 @@ def test_what_a_crash_leaves_is_no_part_of_the_tables(spark: SparkSession, tmp_p
     Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables").close()
     assert not stray.exists()
     assert whole.exists()
+
+
+def test_a_run_leaves_the_session_alone(spark: SparkSession, tmp_path: Path, alarm_file: Path) -> None:
+    """After a run the session of the process is the one it was before, and not one of the stream."""
+    write_log(tmp_path / "journals", make_log(random.Random(8), 60))
+    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables", alarm_file=alarm_file) as pipeline:
+        pipeline.run_once()
+        assert session() is spark
 
 
 def test_what_a_failed_batch_leaves_is_no_part_of_the_next(spark: SparkSession, tmp_path: Path) -> None:

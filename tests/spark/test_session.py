@@ -17,7 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.py"
 
 def test_a_running_session_is_used(spark: SparkSession) -> None:
     """Where there is a session, it is the one that is given; it is in UTC."""
-    assert session("local[7]").sparkContext is spark.sparkContext
+    assert session("local[7]") is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 

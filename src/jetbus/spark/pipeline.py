@@ -260,14 +260,14 @@ class Pipeline:
 
     # -- one batch
 
-    def _take(self, rows: DataFrame, number: int) -> None:
+    def _take(self, _rows: DataFrame, number: int) -> None:
         with self._turn:
             if self._stopping:
                 # To return would tell Spark that the batch is in the tables.
                 raise JetSparkError("the pipeline was stopped before this batch")
             self._making = True
         try:
-            self._make(rows.sparkSession, number)
+            self._make(number)
         except BaseException as problem:
             self._problem = problem
             raise
@@ -276,9 +276,10 @@ class Pipeline:
                 self._making = False
                 self._turn.notify_all()
 
-    def _make(self, spark: SparkSession, number: int) -> None:
+    def _make(self, number: int) -> None:
+        # In the session of the user: to make a frame in the stream's own one would leave that as the active one.
         begun_s = time.monotonic()
-        store = self.store
+        spark, store = self._spark, self.store
         taken = take_events(spark, store, self._reader, self._ranges(number), self._few_events)
         if not taken.counted:
             return
