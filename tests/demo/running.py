@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import queue
 import re
 import signal
 import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from cli.running import Terminal
+from support.program import Program
 
 DEADLINE_S = 120.0
 READY = "In another terminal:"
@@ -37,25 +34,16 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "jetbus.cli", "demo", *words]
 
 
-class Lines:
+class Lines(Program):
     """A demo in a pipe: its lines as they come."""
+
+    deadline_s = DEADLINE_S
 
     def __init__(self, folder: Path, *words: str, **more: str) -> None:
         self.folder = folder
         self.environment = environment(folder, **more)
-        self.process = subprocess.Popen(
-            command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, text=True
-        )
         self.said: list[str] = []
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
+        super().__init__(*command(*words), environment=self.environment)
 
     def until(self, pattern: str, within_s: float = DEADLINE_S) -> str:
         """The first line in which the pattern is found, of all that were said."""
@@ -65,7 +53,7 @@ class Lines:
                 if re.search(pattern, line):
                     return line
             at = len(self.said)
-            line_or_end = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            line_or_end = self.line(max(0.0, deadline - time.monotonic()))
             assert line_or_end is not None, f"no {pattern!r} in {self.said}, {self.complaints()}"
             self.said.append(line_or_end)
 
@@ -97,28 +85,9 @@ class Lines:
         """Wait for its end, after a signal if one is given: exit code and what it complained."""
         if number is not None:
             self.process.send_signal(number)
-        while (line := self._lines.get(timeout=DEADLINE_S)) is not None:
+        while (line := self.line()) is not None:
             self.said.append(line)
-        complaints = self.complaints()
-        return self.process.wait(DEADLINE_S), complaints
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(DEADLINE_S)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self._reader.join(DEADLINE_S)
-            for pipe in (self.process.stdout, self.process.stderr):
-                if pipe is not None:
-                    pipe.close()
+        return super().end()
 
 
 class Screen(Terminal):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,9 +22,17 @@ DEADLINE_S = 30.0
 class Program:
     """A running program; when the block is left it has ended."""
 
-    def __init__(self, *command: str, folder: Path | None = None) -> None:
+    deadline_s = DEADLINE_S
+
+    def __init__(self, *command: str, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -35,9 +44,9 @@ class Program:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
-    def line(self) -> str | None:
+    def line(self, within_s: float | None = None) -> str | None:
         """The next line, None at the end."""
-        return self._lines.get(timeout=DEADLINE_S)
+        return self._lines.get(timeout=self.deadline_s if within_s is None else within_s)
 
     def lines_to(self, pattern: str) -> list[str]:
         """The lines up to the first in which the pattern is found."""
@@ -66,7 +75,7 @@ class Program:
         self.process.stdin.close()
         error = self.process.stderr.read()
         assert "Traceback" not in error, error
-        return self.process.wait(DEADLINE_S), error
+        return self.process.wait(self.deadline_s), error
 
     def __enter__(self) -> Self:
         return self
@@ -77,11 +86,11 @@ class Program:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(DEADLINE_S)
+            self.process.wait(self.deadline_s)
         finally:
             self.process.kill()
             self.process.wait()
-            self._reader.join(DEADLINE_S)
+            self._reader.join(self.deadline_s)
             for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
                 if pipe is not None:
                     with contextlib.suppress(OSError):  # what was said to a program that has ended
