@@ -23,7 +23,7 @@ from jetbus.rules import Rule
 
 SPAN_ROWS = 1 << 19
 """Events in one file, at the most: what is sorted in memory at once."""
-ROW_GROUP_ROWS = 10 << 10
+ROW_GROUP_ROWS = 16 << 10
 """Events in one row group: few, so that the rows of one path are a small part of a file, but not so few that the footer
 is a big one.
 """
@@ -43,7 +43,7 @@ def write_span(file: Path, events: Any) -> None:
         file,
         row_group_size=ROW_GROUP_ROWS,
         compression="zstd",
-        use_dictionary=[*_REPEATED, "value"],
+        use_dictionary=_REPEATED,
         column_encoding={"seq": "DELTA_BINARY_PACKED", "ts": "DELTA_BINARY_PACKED"},
         write_statistics=["seq", "ts", "path"],
         write_page_checksum=True,
