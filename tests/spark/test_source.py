@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from jetbus import journal
 from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
+from jetbus.spark.source import JetSource
 from spark.compare import rows_of
 from spark.journals import numbers, write_events, write_log
 from spark.logs import make_log
@@ -55,6 +57,20 @@ def test_a_journal_is_read_as_it_was_written(spark: SparkSession, tmp_path: Path
     assert got == sorted(tuple(event) for event in log)
     listed = spark.read.format("jet").load([str(directory) for directory in directories])
     assert listed.count() == len(log)
+
+
+def test_what_a_task_has_loaded_is_no_garbage(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark looks for garbage after every task; a process that has read events has nothing left to look at."""
+    write_events(tmp_path, numbers(5), bus="plant")
+    reader = JetSource({"path": str(tmp_path)}).reader(schema_of(JOURNAL))
+
+    def frozen_after(partition: Any) -> int:
+        assert [*reader.read(partition)]
+        return gc.get_freeze_count()
+
+    (in_task,) = spark.sparkContext.parallelize(reader.partitions(), 1).map(frozen_after).collect()
+    assert in_task > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_whole_journals_are_read_natively_as_far_as_they_are_compacted(spark: SparkSession, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from jetbus.spark.source import EventStreamReader
 from jetbus.spark.stages import Stage
 from jetbus.spark.store import Store
 from jetbus.spark.taking import Taken, lay_out_carried, read_part, take, take_apart
+from jetbus.spark.workers import settle
 
 __all__ = ["FEW_EVENTS", "TakenEvents", "run_stages", "take_events"]
 
@@ -135,13 +136,15 @@ def _carried(store: Store) -> list[Mapping[str, Sequence[Path]]]:
 def _run(spark: SparkSession, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run each in a task of its own; gives what they give. An error of ours is the one that the task has raised."""
     try:
-        return spark.sparkContext.parallelize(jobs, len(jobs)).map(_called).collect()
+        return spark.sparkContext.parallelize(jobs, len(jobs)).map(_done).collect()
     except JobError as problem:
         raise explained(problem) from problem
 
 
-def _called(job: Callable[[], Any]) -> Any:
-    return job()
+def _done(job: Callable[[], Any]) -> Any:
+    found = job()
+    settle()
+    return found
 
 
 # -- all stages
@@ -177,7 +180,7 @@ def run_stages(
         jobs[0]()
     else:
         with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(_called, jobs))
+            list(threads.map(lambda job: job(), jobs))
     return ["events", *STAGES, *alone]
 
 

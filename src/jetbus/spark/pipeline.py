@@ -42,6 +42,7 @@ from jetbus.spark.errors import BadOption, JetSparkError
 from jetbus.spark.offsets import Seqs, ends_of
 from jetbus.spark.options import Daemon, read_options
 from jetbus.spark.own_stages import OwnStage, know_tables, read_stages, remember_tables
+from jetbus.spark.parts import PART_EVENTS
 from jetbus.spark.queries import explained
 from jetbus.spark.remote import let_go
 from jetbus.spark.schemas import JOURNAL
@@ -109,7 +110,8 @@ class Pipeline:
             self._watching = Watching(wanted)
         know_tables(Path(directory))
         self._own: tuple[OwnStage, ...] = () if stage_file is None else read_stages(stage_file, spark)
-        self._options = {**_fixed(options), "maxEventsPerBatch": str(batch_events_max), **where(self._journals)}
+        sizes = {"eventsPerPartition": str(PART_EVENTS), "maxEventsPerBatch": str(batch_events_max)}
+        self._options = {**sizes, **_fixed(options), **where(self._journals)}
         self._range = read_options(self._options)
         self._reader = EventStreamReader(self._range, tuple(column.name for column in JOURNAL))
         self._log, self._begin = Path(), Seqs()

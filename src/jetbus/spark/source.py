@@ -46,6 +46,7 @@ from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import Daemon, Options, Place, read_options
 from jetbus.spark.remote import connect, keeps_journal, tree_now
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
+from jetbus.spark.workers import settle
 
 __all__ = ["EventStreamReader", "JetSource", "arrow_of", "closing_all"]
 
@@ -185,6 +186,7 @@ class _Events:
         wanted = Wanted(stored, options.rule, options.since_us, options.until_us)
         batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
         yield from _together(_with_bus(batch, partition.bus, schema) for batch in batches if batch.num_rows)
+        settle()
 
 
 class EventReader(_Events, DataSourceReader):
