@@ -11,7 +11,7 @@ export PATH := $(PATH):$(abspath $(BIN))
 .PHONY: help install node java shells test check format demo docs bench benchpeers benchjournal benchspark clean
 
 help: ## list the everyday commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # What a user installs; the demo needs no more.
 $(BIN)/.ready: pyproject.toml

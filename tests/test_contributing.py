@@ -19,6 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
+from docs.test_shell import is_made
+from support.docs import blocks_of
+
 ROOT = Path(__file__).parent.parent
 COPIED = ("src", "tests", "docs", "examples", "bench", "Makefile", "Dockerfile", "LICENSE", "pyproject.toml")
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
@@ -91,12 +94,11 @@ def put(tree: Path, block: Block) -> None:
     place.write_text(PLACES[how](old, where[0] if where else "", block.text), encoding="utf-8")
 
 
-def run(tree: Path, block: Block) -> subprocess.CompletedProcess[str]:
-    line = block.text.replace(".venv/bin/python", sys.executable)
+def run(tree: Path, text: str, options: str = "-qx") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh", "-ec", line],
+        ["/bin/sh", "-ec", text.replace(".venv/bin/python", sys.executable)],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree / "src"), "PYTEST_ADDOPTS": "-qx -p no:cacheprovider"},
+        env={**os.environ, "PYTHONPATH": str(tree / "src"), "PYTEST_ADDOPTS": f"{options} -p no:cacheprovider"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -124,19 +126,58 @@ def test_the_walk_leads_there(section: str, tree: Path) -> None:
     for step in steps:
         if not is_forgotten(step):
             put(tree, step)
-    forgetful = run(tree, last)
+    forgetful = run(tree, last.text)
     assert forgetful.returncode == 1, forgetful.stdout
     assert WALKS[section] in forgetful.stdout
     for step in steps:
         if is_forgotten(step):
             if step.language == "sh":
-                done = run(tree, step)
+                done = run(tree, step.text)
                 assert done.returncode == 0, done.stdout
             else:
                 put(tree, step)
-    careful = run(tree, last)
+    careful = run(tree, last.text)
     assert careful.returncode == 0, careful.stdout
     assert re.search(r"[1-9]\d* passed", careful.stdout)
+
+
+FEW = "tests/test_paths.py tests/interop/test_connect.py tests/spark/test_session.py"
+SET_UP = [
+    line
+    for block in blocks_of(ROOT / "CONTRIBUTING.md")
+    if block.is_shell and block.heading == "Set up"
+    for line in block.commands
+]
+
+
+@pytest.mark.parametrize("line", [line for line in SET_UP if line.startswith("make ")])
+def test_everyday_commands(line: str, tmp_path: Path) -> None:
+    """Every make target of the page does what it says."""
+    is_made(line, tmp_path)
+
+
+@pytest.mark.parametrize("line", [line for line in SET_UP if not line.startswith("make ")])
+def test_running_some_tests(line: str) -> None:
+    """The lines that run some of the tests do, and leave out others; where they would run most, they have few."""
+    done = run(ROOT, line, "-q" if "tests/" in line else f"-q {FEW}")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"[1-9]\d* passed, [1-9]\d* deselected", done.stdout)
+
+
+def test_what_is_generated(tree: Path) -> None:
+    """The line that brings the pages up to date does."""
+    (block,) = blocks("What is generated")
+    page = tree / "docs" / "cli.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("jet watch", "jet wotch"), encoding="utf-8")
+    done = run(tree, block.text)
+    assert done.returncode == 0, done.stdout
+    assert "jet watch" in page.read_text(encoding="utf-8")
+
+
+def test_every_section_is_walked() -> None:
+    """All blocks of the page are in sections that the tests above go through."""
+    sections = {block.heading for block in blocks_of(ROOT / "CONTRIBUTING.md")}
+    assert sections == {*WALKS, "Set up", "What is generated"}
 
 
 def test_the_commands_are_there() -> None:

@@ -1,4 +1,4 @@
-"""Every fenced block of every page is run, read or compared by some test; which one, its fence says.
+"""Every fenced block of every page is run by some test; which one, its fence says.
 
 The languages of fences are those of `support.docs`. Blocks that can run nowhere here have the second word `elsewhere`
 and are counted, so that there is no more of them than was meant.
@@ -6,13 +6,12 @@ and are counted, so that there is no more of them than was meant.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-import tomllib
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,35 +19,47 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyspark
 import pytest
 
+from cli.test_examples import LINES as RUN_LINES
+from cli.test_examples import lines as lines_of_cli
+from cli.test_spark import EXAMPLES as SPARK_LINES
 from jetbus.cli.main import jet
-from jetbus.daemon.config import SETTINGS, parser
 from support.daemon import Daemon
 from support.docs import DEADLINE_S, DOCS, PAGES, ROOT, Block, Reader, blocks_of, without_blocks
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 FOLLOWED = {DOCS / name for name in ("daemon.md", "howto/record.md", "howto/secure.md", "howto/service.md")}
 """Pages that are read from top to bottom here."""
-WITH_SPARK = {DOCS / name for name in ("tutorial.md", "howto/stage.md")}
+WITH_SPARK = {DOCS / name for name in ("spark.md", "tutorial.md", "howto/stage.md")}
 """Those that also use Spark: test_spark_pages.py reads them."""
-PYTHON_ELSEWHERE = {
+PYTHON = {
     "README.md": "docs/test_spark_pages.py",
-    "docs/spark.md": "docs/test_spark_pages.py",
     "docs/bridge.md": "bridge/test_page.py",
     "docs/history.md": "test_history_docs.py",
     "docs/peers.md": "test_peer_docs.py",
     "docs/rules.md": "test_peer_docs.py",
 }
 """Which test runs the plain Python blocks of other pages."""
+SHELL = {
+    "CONTRIBUTING.md": "test_contributing.py",
+    "README.md": "docs/test_shell.py",
+    "docs/cli.md": "cli/test_examples.py",
+    "docs/cluster.md": "spark/test_cluster.py",
+    "docs/demo.md": "docs/test_shell.py",
+    "docs/history.md": "docs/test_shell.py",
+    "docs/howto/node-jet.md": "docs/test_shell.py",
+    "docs/peers.md": "docs/test_shell.py",
+    "docs/sizing.md": "docs/test_spark_pages.py",
+    "docs/spark.md": "docs/test_spark_pages.py",
+    "docs/tutorial.md": "docs/test_shell.py",
+}
+"""Which test types the plain shell of a page, all of it."""
 TEXTS = {"docs/rules.md": "test_peer_docs.py"}
 """Which test reads the blocks of text: a grammar."""
-ELSEWHERE: dict[str, int] = {}
-"""How many blocks of a page can run on other machines only."""
-
-
-INDENTED = {"docs/cluster.md"}
-"""Pages with blocks that have no fence: commands and settings of a whole cluster, which the tests of Spark start."""
+ELSEWHERE = {"docs/cluster.md": 2}
+"""How many blocks of a page can run on other machines only: on YARN and on Kubernetes."""
 
 
 def name_of(block: Block) -> str:
@@ -63,45 +74,45 @@ def is_in_pair(block: Block) -> bool:
     return block.language in ("python", "js") and block.word in ("own", "watch", "socket")
 
 
-READ: dict[str, Callable[[Block], bool]] = {
-    "followed here": lambda block: is_followed(block) and (block.is_file or block.language in ("python", "console")),
+RUN: dict[str, Callable[[Block], bool]] = {
+    "followed": lambda block: is_followed(block) and (block.is_file or block.language in ("python", "console")),
     "run here": lambda block: block.word == "run" and block.language in ("python", "sh"),
-    "read here": lambda block: (block.language, block.word) in (("sh", ""), ("json", ""), ("toml", "")),
-    "typed by hand": lambda block: block.language == "console" and block.page == ROOT / "README.md",
+    "typed": lambda block: block.is_shell and name_of(block) in SHELL,
+    "used by docs/test_data.py": lambda block: (block.language, block.word) in (("json", ""), ("toml", "")),
     "run in pairs by docs/test_pairs.py": is_in_pair,
-    "run by another test": lambda block: (
-        (block.language, block.word) == ("python", "") and name_of(block) in PYTHON_ELSEWHERE
-    ),
+    "run by another test": lambda block: (block.language, block.word) == ("python", "") and name_of(block) in PYTHON,
     "walked by test_contributing.py": lambda block: block.page == ROOT / "CONTRIBUTING.md",
     "compared by another test": lambda block: block.language == "text" and name_of(block) in TEXTS,
     "exchanged by binary/test_spec.py": lambda block: block.language == "" and block.page.name == "binary-protocol.md",
+    "given to the cluster of spark/test_cluster.py": lambda block: block.word == "spark-defaults.conf",
     "for other machines": lambda block: block.word == "elsewhere",
 }
 """What can become of a block."""
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
-def test_every_block_is_read_by_a_test(block: Block) -> None:
+def test_every_block_is_run_by_a_test(block: Block) -> None:
     """A block has a fence that some test knows; write one of those in support/docs.py."""
-    assert [how for how, holds in READ.items() if holds(block)], f"```{block.language} {block.word}"
+    assert [how for how, holds in RUN.items() if holds(block)], f"```{block.language} {block.word}"
+
+
+@pytest.mark.parametrize("fence", ["sh", "sh later", "json told", "ini", "text", "python", "python later", ""])
+def test_what_nothing_runs_is_found(fence: str) -> None:
+    """On a page that no test knows, a block that would only be looked at is an error."""
+    language, _, word = fence.partition(" ")
+    with pytest.raises(AssertionError):
+        test_every_block_is_run_by_a_test(Block(DOCS / "faq.md", 1, language, word, "", ""))
 
 
 def test_the_other_tests_are_there() -> None:
     """The tests that are said to run blocks exist."""
-    named = {
-        *PYTHON_ELSEWHERE.values(),
-        *TEXTS.values(),
-        "docs/test_pairs.py",
-        "binary/test_spec.py",
-        "test_contributing.py",
-    }
+    named = {*PYTHON.values(), *SHELL.values(), *TEXTS.values(), *re.findall(r"\S+\.py", " ".join(RUN))}
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
 
 
-def test_few_blocks_run_elsewhere() -> None:
-    """Blocks that nobody runs are as many as were meant."""
-    found = Counter(name_of(block) for block in BLOCKS if block.word == "elsewhere")
-    assert found == ELSEWHERE
+def test_every_line_of_the_command_page_is_run() -> None:
+    """The lines of cli.md are those that the tests of the command run, those of Spark in one Spark."""
+    assert set(lines_of_cli()) - {*RUN_LINES, *SPARK_LINES} == set()
 
 
 def indented_code(text: str) -> list[str]:
@@ -116,8 +127,7 @@ def indented_code(text: str) -> list[str]:
 
 def test_blocks_have_fences() -> None:
     """Code stands between fences, so that it says what becomes of it."""
-    found = {str(page.relative_to(ROOT)) for page in PAGES if indented_code(without_blocks(page))}
-    assert found == INDENTED
+    assert [page for page in PAGES if indented_code(without_blocks(page))] == []
 
 
 # -- pages that are followed
@@ -183,30 +193,12 @@ def test_some_blocks_run() -> None:
     assert {block.language for block in ALONE} == {"python", "sh"}
 
 
-# -- lines of shell that are read
+# -- blocks for other machines
 
 
-def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-
-
-def extras() -> set[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return set(project["optional-dependencies"])
-
-
-def check_pip(words: list[str]) -> None:
-    """What is installed is jetbus, or this folder, with extras that there are."""
-    assert words[0] == "install"
-    for word in words[1:]:
-        found = re.fullmatch(r"(?:jetbus|\.)(?:\[([\w,]+)\])?", word)
-        assert found, word
-        assert set((found[1] or "all").split(",")) <= extras()
-
-
-def check_jetd(words: list[str]) -> None:
-    """All flags are those of jetd."""
-    assert parser().parse_args(words)
+def check_command(line: str) -> None:
+    """The command of jet can be meant; variables may be set before it."""
+    check_jet(shlex.split(re.sub(r"^(?:\w+=\S+ )*jet ", "", line)))
 
 
 def check_jet(words: list[str]) -> None:
@@ -219,114 +211,56 @@ def check_jet(words: list[str]) -> None:
     command.make_parser(click.Context(command)).parse_args(words[1:])
 
 
-def check_make(words: list[str]) -> None:
-    assert set(words) <= make_targets()
+def settings_of_spark() -> bytes:
+    """The classes that name Spark's settings for executors and for Kubernetes."""
+    found = b""
+    for jar in ("spark-core", "spark-kubernetes"):
+        (archive,) = Path(pyspark.__file__).parent.glob(f"jars/{jar}_*.jar")
+        with zipfile.ZipFile(archive) as packed:
+            names = [name for name in packed.namelist() if re.search(r"/(?:k8s/Config|config/package)\$\.class$", name)]
+            found += b"".join(map(packed.read, names))
+    return found
 
 
-def check_python(words: list[str]) -> None:
-    """A module, a program of this tree or a virtual environment; options of a program are in its text."""
-    if words[0] == "-m":
-        assert words[1] in ("venv", "pytest", "jetbus.spark.run"), words
-        words = words[2:]
-    assert all((ROOT / word).exists() for word in words if word.endswith(".py") and "/" in word), words
-    program = ROOT / words[0]
-    if program.suffix == ".py":
-        text = program.read_text(encoding="utf-8")
-        assert [word for word in words if word.startswith("--") and f'"{word.split("=")[0]}"' not in text] == []
+def check_setting(line: str) -> None:
+    """Spark knows the setting, or what a volume's begins and ends with."""
+    name = line.split()[0]
+    volume = re.fullmatch(r"(spark\.kubernetes\.executor\.volumes\.)\w+\.\w+\.(mount\.path|options\.)\w*", name)
+    known = settings_of_spark()
+    assert [part for part in (volume.groups() if volume else [name]) if part.encode() not in known] == []
 
 
-def check_nothing(_words: list[str]) -> None:
-    """A program of the system."""
-
-
-PROGRAMS: dict[str, Callable[[list[str]], None]] = {
-    "pip": check_pip,
-    "jetd": check_jetd,
-    "jet": check_jet,
-    "make": check_make,
-    "python": check_python,
-    "python3": check_python,
-    ".": check_nothing,
-    "apt": check_nothing,
-    "systemctl": check_nothing,
-}
-"""How the words after the name of a program are checked."""
-
-
-def commands_in(line: str) -> list[list[str]]:
-    """The commands of a line, variables that are set before them left out."""
-    line = re.sub(r"(?:^|\s)#.*$", "", line)
-    parts = [shlex.split(part) for part in re.split(r" && | \| |;", line)]
-    return [[word for at, word in enumerate(part) if at or "=" not in word] for part in parts if part]
-
-
-LINES = [
-    pytest.param(line, id=f"{block.where} {line}")
+LOOKED_UP: dict[str, Callable[[str], None]] = {"sh": check_command, "properties": check_setting}
+FOREIGN = [
+    pytest.param(block.language, line, id=f"{block.where} {line}")
     for block in BLOCKS
-    if (block.language, block.word) == ("sh", "") and block.page != DOCS / "cli.md"
-    for line in block.text.replace("\\\n", " ").splitlines()
-    if commands_in(line)
-] + [
-    pytest.param(line.removeprefix("$ "), id=f"{block.where} {line}")
-    for block in BLOCKS
-    if block.language == "console" and block.page == ROOT / "README.md"
-    for line in block.text.splitlines()
-    if line.startswith("$ ")
+    if block.word == "elsewhere"
+    for line in block.commands
 ]
-"""All lines of plain shell; those of cli.md are run by cli/test_examples.py."""
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_lines_of_shell_can_be_meant(line: str) -> None:
-    """The programs of a line are known, and their flags, extras, targets and files exist."""
-    for program, *words in commands_in(line):
-        name = Path(program).name if program != "." else program
-        assert name in PROGRAMS, f"{name}: teach test_blocks.py about it, or mark the block as elsewhere"
-        PROGRAMS[name](words)
+def test_few_blocks_run_elsewhere() -> None:
+    """Blocks that nobody runs are as many as were meant."""
+    found = Counter(name_of(block) for block in BLOCKS if block.word == "elsewhere")
+    assert found == ELSEWHERE
+
+
+@pytest.mark.parametrize(("language", "line"), FOREIGN)
+def test_lines_for_other_machines_can_be_meant(language: str, line: str) -> None:
+    """Commands, flags and settings of blocks that run elsewhere exist."""
+    LOOKED_UP[language](line)
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("language", "line"),
     [
-        "jetd --no-such-flag",
-        "pip install 'jetbus[nothing]'",
-        "make nothing",
-        "jet nothing",
-        "jet ls --no-such-flag",
-        "rm -rf /",
+        ("sh", "jet nothing"),
+        ("sh", "A=1 jet ls --no-such-flag"),
+        ("properties", "spark.kubernetes.no.such.setting 1"),
+        ("properties", "spark.kubernetes.executor.volumes.persistentVolumeClaim.site.mounted /srv"),
     ],
 )
-def test_wrong_lines_are_found(line: str) -> None:
-    """A flag, an extra, a target, a command or a program that does not exist is found."""
-    with pytest.raises((AssertionError, SystemExit, click.ClickException)):
-        test_lines_of_shell_can_be_meant(line)
-
-
-# -- JSON and TOML
-
-
-@pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if block.language == "json"], ids=lambda block: block.where
-)
-def test_json_is_json(block: Block) -> None:
-    """A block of JSON is one value, or one a line."""
-    try:
-        json.loads(block.text)
-    except json.JSONDecodeError:
-        assert [json.loads(line) for line in block.text.splitlines()]
-
-
-TABLES = {"alarm": {"rule", "when", "clear", "hold", "severity"}, "stage": {"file", "function", "publish", "time"}}
-"""The keys of alarms and stages."""
-
-
-@pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if block.language == "toml"], ids=lambda block: block.where
-)
-def test_toml_has_settings_that_exist(block: Block) -> None:
-    """A block of TOML has settings of the daemon, alarms or stages, with names that exist."""
-    for name, value in tomllib.loads(block.text).items():
-        if name in TABLES:
-            assert [set(entry) - TABLES[name] for entry in value.values()] == [set()] * len(value)
-        else:
-            assert name in {row.name for row in SETTINGS}
+def test_wrong_lines_for_other_machines_are_found(language: str, line: str) -> None:
+    """A command, a flag or a setting that does not exist is found."""
+    with pytest.raises((AssertionError, click.ClickException)):
+        LOOKED_UP[language](line)

@@ -1,17 +1,20 @@
-"""A real cluster on this machine: a master, two workers and a driver, each a process of its own."""
+"""A real cluster on this machine: a master, two workers and a driver, each a process of its own.
+
+All are started as docs/cluster.md says, with figures and places that fit one small machine.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,26 +22,47 @@ from jetbus.spark import Tables
 from jetbus.spark.schemas import TABLES
 from spark import reference
 from spark.compare import assert_same, rows_of
-from spark.drivers import kill, start
+from spark.drivers import kill
 from spark.journals import numbers, write_events
-from spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S
+from spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S, environment
+from support.docs import DOCS, blocks_of
 
 WORKERS = 2
 BUSES = ("a", "b", "c", "d")
 EVENTS = 30
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+PROGRAMS = Path(sys.executable).parent
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "127.0.0.1"}
 SMALL = {"SPARK_DAEMON_MEMORY": "256m", "JAVA_TOOL_OPTIONS": JAVA}
 SETTINGS = FOR_FEW_ROWS | {
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": str(WORKERS),
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{READY_WITHIN_S}s",
 }
-"""All on loopback, and no task before both workers are there."""
+"""Beside those of the page: all on loopback, and no task before both workers are there."""
+
+((RUN,), (EXPORT, MASTER, WORKER)) = [block.commands for block in blocks_of(DOCS / "cluster.md") if block.is_shell]
+(DEFAULTS,) = [block for block in blocks_of(DOCS / "cluster.md") if block.is_file]
+HERE = {
+    "/opt/jet/bin/python": sys.executable,
+    "--host head --port 7077": "--host 127.0.0.1 --port 0 --webui-port 0",
+    "--cores 8 --memory 16g": "--host 127.0.0.1 --port 0 --webui-port 0 --cores 1 --memory 900m --work-dir work",
+    "spark.executor.memory  4g": "spark.executor.memory  512m",
+    "spark.executor.cores   4": "spark.executor.cores   1",
+    "spark.cores.max        16": f"spark.cores.max        {WORKERS}",
+    "driver.example": "127.0.0.1",
+    # The same command, but it can be told to leave nothing to the driver.
+    "jet pipeline run": f"{sys.executable} -m jetbus.spark.run --few-events 0",
+    "--every 10s": "--every 100ms",
+}
+"""What the page says, and what it is here."""
+
+
+def here(text: str, **more: str) -> str:
+    """Words of the page, as they are typed here."""
+    for theirs, ours in (HERE | more).items():
+        text = text.replace(theirs, ours)
+    return text
+
 
 STAGES = """
 [stage.twice]
@@ -60,15 +84,15 @@ def twice(events):
 class SparkDaemon:
     """A master or a worker, ended by its id."""
 
-    def __init__(self, folder: Path, what: str, *words: str) -> None:
-        self._log = folder / f"{what}-{len(list(folder.iterdir()))}.log"
+    def __init__(self, folder: Path, line: str) -> None:
+        self._log = folder / f"{len(list(folder.iterdir()))}.log"
         with self._log.open("wb") as file:
             self._process = subprocess.Popen(
-                [str(SPARK_CLASS), f"org.apache.spark.deploy.{what.lower()}.{what}", "--host", "127.0.0.1", *words],
+                ["/bin/sh", "-c", f"{here(EXPORT)}\nexec {line}"],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={**os.environ, **LOOPBACK, **SMALL, "PYSPARK_PYTHON": sys.executable, "SPARK_NO_DAEMONIZE": "1"},
+                env={**os.environ, **LOOPBACK, **SMALL, "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"},
             )
 
     def until(self, wanted: str) -> str:
@@ -103,17 +127,33 @@ class Cluster(NamedTuple):
         logs = self.work.glob("*/*/stderr")
         return sum("Running task" in log.read_text(errors="replace") for log in logs)
 
+    def command_of_executors(self) -> str:
+        """How workers have started executors."""
+        return "".join(log.read_text(errors="replace").partition("====")[0] for log in self.work.glob("*/*/stderr"))
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
-    ports = ("--port", "0", "--webui-port", "0")
-    with SparkDaemon(folder, "Master", *ports) as master:
+    with SparkDaemon(folder, here(MASTER)) as master:
         url = master.until(r"Starting Spark master at (spark://\S+)")
-        words = (*ports, "--cores", "1", "--memory", "900m", "--work-dir", str(folder / "work"), url)
+        worker = here(WORKER, **{"spark://head:7077": url})
         # They join while the driver starts, which waits for both.
-        with SparkDaemon(folder, "Worker", *words), SparkDaemon(folder, "Worker", *words):
+        with SparkDaemon(folder, worker), SparkDaemon(folder, worker):
             yield Cluster(url, folder / "work")
+
+
+def start(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the pipeline of the page, with its settings of Spark, in a process group of its own."""
+    (folder / DEFAULTS.word).write_text(here(DEFAULTS.text))
+    return subprocess.Popen(
+        [*shlex.split(here(RUN, **{"spark://head:7077": cluster.url, "/srv": str(folder)})), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **environment(SETTINGS), "SPARK_CONF_DIR": str(folder)},
+    )
 
 
 @pytest.mark.timeout(1800)
@@ -125,12 +165,7 @@ def test_a_pipeline_on_a_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     (tmp_path / "stages.toml").write_text(STAGES)
     (tmp_path / "twice.py").write_text(CODE)
     tables = tmp_path / "tables"
-    process = start(
-        [f"{tmp_path}/journals/*"],
-        tables,
-        *("--master", cluster.url, "--every", "100ms", "--few-events", "0", "--stages", str(tmp_path / "stages.toml")),
-        settings=SETTINGS,
-    )
+    process = start(cluster, tmp_path, "--stages", str(tmp_path / "stages.toml"))
     try:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
@@ -150,4 +185,5 @@ def test_a_pipeline_on_a_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     doubled = sorted(row.two for row in found.frame("twice").collect())
     assert doubled == sorted(2.0 * n for n in range(1, EVENTS + 1) for _ in BUSES)
     assert cluster.busy_executors() == WORKERS
+    assert re.findall(r"-Xmx(\w+)", cluster.command_of_executors()) == ["512M"] * WORKERS
     del TABLES["twice"]  # other tests know nothing of it

@@ -6,8 +6,10 @@ What is done with a block is said by its fence: the language, and a second word.
     python NAME.py      is that file; so are toml, json and any other language with the name of a file
     console             each `$ ` line is typed into a terminal, and prints what stands below it
     console stays       is left running in another terminal; it prints what stands below it, and more later
-    sh                  is read line by line: programs, flags, extras and files in it exist
+    sh                  is typed line by line, with figures and places that fit a test
     sh run, python run  runs by itself
+    json, toml          is what a daemon is sent, tells or is configured with
+    ... elsewhere       needs machines that are not here; its words are looked up
 
 A print in a loop has what all its rounds print in the comment lines right after the loop. In the output of a console
 `...` stands for anything, an instant for any instant, a decimal for any decimal, and the usual ports for those of the
@@ -45,6 +47,7 @@ USUAL_PORTS = {"tcp": "11122", "ws": "11123", "binary": "11124"}
 FREE_PORTS = {"JET_TCP": "127.0.0.1:0", "JET_WS": "127.0.0.1:0", "JET_UNIX": "off"}
 
 _FENCED = re.compile(r"^( *)```(\w*)(?: +(\S+)[^\n]*)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _PRINTED = re.compile(r"^ *(?:print\(.*\)  )?# (.*)$", re.MULTILINE)
 _INSTANT = r"(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)?"
 _DECIMAL = r"-?\d+\.\d+"
@@ -54,13 +57,14 @@ _MAY_BE = (f"{_INSTANT} *", _DECIMAL, ".*?", " {2,}", "-{3,}")
 
 
 class Block(NamedTuple):
-    """A fenced block: where it is, its language, the second word of its fence, its text."""
+    """A fenced block: where it is, its language, the second word of its fence, its text, the heading it is below."""
 
     page: Path
     line: int
     language: str
     word: str
     text: str
+    heading: str
 
     @property
     def where(self) -> str:
@@ -70,13 +74,26 @@ class Block(NamedTuple):
     def is_file(self) -> bool:
         return "." in self.word
 
+    @property
+    def is_shell(self) -> bool:
+        """Whether it is plain shell, which some test types."""
+        return (self.language, self.word) == ("sh", "")
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines of a block of shell, without comments."""
+        lines = [re.sub(r"(?:^|\s+)#.*$", "", line).strip() for line in self.text.splitlines()]
+        return [line for line in lines if line]
+
 
 def blocks_of(page: Path) -> Iterator[Block]:
     """The fenced blocks of a page, in order."""
-    text = page.read_text(encoding="utf-8")
+    text, end, heading = page.read_text(encoding="utf-8"), 0, ""
     for found in _FENCED.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
-        yield Block(page, line, found[2], found[3] or "", found[4])
+        heading = (_HEADING.findall(text, end, found.start()) or [heading])[-1]
+        end = found.end()
+        yield Block(page, line, found[2], found[3] or "", found[4], heading)
 
 
 def without_blocks(page: Path) -> str:
@@ -147,7 +164,7 @@ class Reader:
             self.do(block)
 
     def do(self, block: Block) -> None:
-        """Do with a block what its fence says; `sh` and blocks that are read by other tests are left out."""
+        """Do with a block what its fence says; what another test does with it is left out."""
         if block.is_file:
             (self.folder / block.word).write_text(self._at_our_ports(block.text), encoding="utf-8")
         elif (block.language, block.word) == ("python", ""):
