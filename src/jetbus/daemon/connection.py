@@ -91,6 +91,8 @@ class Connection(asyncio.Protocol):
     def _receive(self, session: Session, messages: list[bytes]) -> None:
         now = self._daemon.now()
         receive = self._bus.receive_binary if self.dialect.is_binary else self._bus.receive
+        flow = self._daemon.flow
+        flow.gather()
         try:
             if session.fresh and messages:
                 receive(session, messages[:1], now)
@@ -100,6 +102,7 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("%s is closed: the daemon failed on what it sent", self.outbox.label)
             self.transport.abort()
+        flow.gathered()
         if session.refused:
             self._refuse(session, session.refused)
             self._hang_up(session.refused)

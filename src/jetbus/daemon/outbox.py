@@ -1,4 +1,4 @@
-"""The way out to one peer: what it is to be told is gathered, joined and written once per turn of the event loop.
+"""The way out to one peer: what it is to be told is gathered, joined and written once for all that arrived together.
 
 A peer that reads more slowly than it is told becomes *slow*: its events then queue up one by one. Above the soft
 limit a change takes the place of an older change of the same fetch and path that is still queued, so that the newest
@@ -43,12 +43,24 @@ class Flow:
     commit: Callable[[], object] | None = None
     """Called before anything is written, where nobody may hear of what is not yet on disk."""
     _dirty: list[SocketOutbox] = field(default_factory=list)
+    _gathering: bool = False
+
+    def gather(self) -> None:
+        """Messages are about to be taken in; what they cause is written with ``gathered``."""
+        # A commit waits for the disk: it is worth having all that other connections bring in this turn, too.
+        self._gathering = self.commit is None
 
     def note(self, outbox: SocketOutbox) -> None:
-        """Write this outbox at the end of the turn."""
-        if not self._dirty:
+        """Write this outbox when what has arrived is taken in, or else at the end of the turn."""
+        if not self._dirty and not self._gathering:
             self.loop.call_soon(self.flush)
         self._dirty.append(outbox)
+
+    def gathered(self) -> None:
+        """The messages are taken in."""
+        if self._gathering:
+            self._gathering = False
+            self.flush()
 
     def flush(self) -> None:
         """Write everything that has been gathered."""
