@@ -207,14 +207,15 @@ class Fetches:
 
     def _find(self, element: Element) -> list[Audience]:
         path = element.path
-        found = [*self._exact.get(path, ()), *self._others]
+        found = [*self._others]
+        if self._exact:
+            found += self._exact.get(path, ())
         for length, by_prefix in self._prefixes.items():
             found += by_prefix.get(path[:length], ())
         if found and is_daemons(path):
             found = [audience for audience in found if audience.rule.sees_daemon]
-        open_to_all = element.access is None
-        return found and [
-            audience
-            for audience in found
-            if (open_to_all and audience.easy) or (audience.rule.matches_path(path) and audience.wants(element))
-        ]
+        open_to_all, told = element.access is None, []
+        for audience in found:
+            if (open_to_all and audience.easy) or (audience.rule.matches_path(path) and audience.wants(element)):
+                told.append(audience)  # noqa: PERF401 - there is mostly one, and a comprehension is a call
+        return told

@@ -100,9 +100,10 @@ def _tail_by_names(names: Mapping[str, str]) -> Tail:
     middles = {kind: b',"event":"%b"' % name.encode() for kind, name in names.items()}
 
     def tail(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
-        value = b"" if leaf.value is None else b',"value":' + leaf.value
-        only = _FETCH_ONLY if fetch_only else b""
-        return b'"params":{"path":' + leaf.path_json + middles[kind] + value + only + b"}}"
+        value, end = leaf.value, _FETCH_ONLY + b"}}" if fetch_only else b"}}"
+        if value is None:
+            return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], end))
+        return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], b',"value":', value, end))
 
     return tail
 
