@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,58 +15,28 @@ from jetbus import SetResult
 from jetbus.testing import RunningDaemon
 from peer.faces import Bus, brief, raised, run, until
 from peer.standin import standing_in
+from support.foreign import KINDS, NAMES, ForeignDaemon
 
 pytestmark = pytest.mark.interop
 
-HERE = Path(__file__).parent
-DAEMONS = [(version, transport) for version in (1, 2, 3) for transport in ("tcp", "ws")]
 STAND_INS = ["cjet", "lua"]
 _numbers = count(1)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
-
-
-@pytest.fixture(
-    scope="module",
-    params=[*DAEMONS, *STAND_INS],
-    ids=[*(f"nj{version}-{transport}" for version, transport in DAEMONS), *STAND_INS],
-)
-def foreign(request: pytest.FixtureRequest) -> Iterator[tuple[int, str]]:
-    """The version and url of a node-jet daemon, or 0 and that of a stand-in; shared: each test has its own prefix."""
+@pytest.fixture(scope="module", params=[*KINDS, *STAND_INS], ids=[*NAMES, *STAND_INS])
+def foreign(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The url of a node-jet daemon or of a stand-in; shared: each test has its own prefix."""
     if request.param in STAND_INS:
         with standing_in(request.param) as url:
-            yield 0, url
+            yield url
         return
-    version, transport = request.param
-    node, port = shutil.which("node"), _free_port()
-    assert node, "there is no node on the PATH: run make test, which installs node and the clients"
-    process = subprocess.Popen(
-        [node, str(HERE / "daemon.cjs"), str(version), transport, str(port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    yield version, f"{'jet' if transport == 'tcp' else 'ws'}://127.0.0.1:{port}"
-    assert process.poll() is None, "the node-jet daemon has ended"
-    process.stdin.close()
-    process.wait(20)
-    process.stdout.close()
+    with ForeignDaemon(*request.param) as daemon:
+        yield daemon.url
 
 
 @pytest.fixture
-def version(foreign: tuple[int, str]) -> int:
-    return foreign[0]
-
-
-@pytest.fixture
-def bus(foreign: tuple[int, str], face: str) -> Bus:
-    return Bus(foreign[1], face)
+def bus(foreign: str, face: str) -> Bus:
+    return Bus(foreign, face)
 
 
 @pytest.fixture

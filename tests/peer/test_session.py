@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jetbus
+from jetbus.peer.asking import call_params, read_set_result, set_params
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import OwnedMethod, OwnedState
 from jetbus.peer.fetching import Event, Fetching, Policy
-from jetbus.peer.session import Session, read_set_result
+from jetbus.peer.session import Session
 from jetbus.rules import rule
 
 OURS = {"name": "jetbus"}
@@ -329,6 +330,161 @@ def test_words_of_daemons(daemon: str, keywords: dict[str, Any], asked: dict[str
     params, trusted = words_of(DAEMONS[daemon]).ask(rule(**keywords))
     assert params == asked
     assert trusted is (daemon == "ours")
+
+
+# Runs: what arrives together is told together, which must make no difference.
+
+BLOB = {"mime": "text/plain", "base64": "aGk="}
+NO_BLOB = {"mime": "text/plain", "base64": "!"}
+RUNS: dict[str, tuple[list[tuple[str, str, str, Any]], dict[str, list[tuple[str, str, Any]]]]] = {
+    "changes": (
+        [("f1", "change", "a", 1), ("f1", "change", "b", 2), ("f1", "change", "c", 3)],
+        {"f1": [("change", "a", 1), ("change", "b", 2), ("change", "c", 3)]},
+    ),
+    "a path twice": (
+        [("f1", "change", "a", 1), ("f1", "change", "b", 2), ("f1", "change", "a", 3)],
+        {"f1": [("change", "a", 1), ("change", "b", 2), ("change", "a", 3)]},
+    ),
+    "a remove": (
+        [("f1", "change", "a", 1), ("f1", "remove", "a", 1), ("f1", "add", "b", 2), ("f1", "add", "a", 3)],
+        {"f1": [("change", "a", 1), ("remove", "a", 1), ("add", "b", 2), ("add", "a", 3)]},
+    ),
+    "null": (
+        [("f1", "change", "a", 1), ("f1", "change", "b", None), ("f1", "change", "c", 3), ("f1", "change", "d", 4)],
+        {"f1": [("change", "a", 1), ("change", "b", None), ("change", "c", 3), ("change", "d", 4)]},
+    ),
+    "objects": (
+        [("f1", "change", "a", {"mime": 1}), ("f1", "change", "b", {}), ("f1", "change", "c", 3)],
+        {"f1": [("change", "a", {"mime": 1}), ("change", "b", {}), ("change", "c", 3)]},
+    ),
+    "bytes": (
+        [("f1", "change", "a", 1), ("f1", "change", "b", BLOB), ("f1", "change", "c", {"x": BLOB})],
+        {"f1": [("change", "a", 1), ("change", "b", b"hi"), ("change", "c", {"x": BLOB})]},
+    ),
+    "what looks like bytes": (
+        [("f1", "change", "a", 1), ("f1", "change", "b", NO_BLOB), ("f1", "change", "c", 3)],
+        {"f1": [("change", "a", 1), ("change", "b", NO_BLOB), ("change", "c", 3)]},
+    ),
+    "two fetches in turn": (
+        [("f1", "change", "a", 1), ("f2", "change", "a", 1), ("f1", "change", "b", 2), ("f2", "change", "b", 2)],
+        {"f1": [("change", "a", 1), ("change", "b", 2)], "f2": [("change", "a", 1), ("change", "b", 2)]},
+    ),
+    "another's in between": (
+        [("f1", "change", "a", 1), ("f1", "change", "b", 2), ("f9", "change", "a", 9), ("f1", "change", "c", 3)],
+        {"f1": [("change", "a", 1), ("change", "b", 2), ("change", "c", 3)]},
+    ),
+}
+TOLD_BEFORE = ["a", "b", "c", "d"]
+FORMS = ["every", "latest", "callback"]
+
+
+def _told(fetch_id: str, kind: str, path: str, value: Any) -> dict[str, Any]:
+    return {"method": fetch_id, "params": {"path": path, "event": kind, "value": value, "fetchOnly": True}}
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("heard", "told"), RUNS.values(), ids=RUNS)
+def test_runs(
+    heard: list[tuple[str, str, str, Any]],
+    told: dict[str, list[tuple[str, str, Any]]],
+    form: str,
+    together: bool,
+) -> None:
+    """Whether events arrive together or one by one, each is told, in order, and the newest value of a path is known."""
+    wire = Wire()
+    seen: dict[str, list[Event]] = {"f1": [], "f2": []}
+    fetches = {}
+    for name, events in seen.items():
+        callback = events.append if form == "callback" else None
+        policy: Policy = "latest" if form == "latest" else "every"
+        fetches[name] = fetching = Fetching(name, rule(), policy=policy, callback=callback)
+        wire.fetch(fetching)
+    wire.hear(*(_told(name, "add", path, 0) for name in seen for path in TOLD_BEFORE))
+    wire.answer_all()
+    for name, fetching in fetches.items():
+        fetching.take()
+        seen[name].clear()
+    answered = Waiter()
+    wire.session.request(b"info", b"{}", answered)
+    answer = {"id": wire.sent()[-1]["id"], "result": True}
+    messages = [*(_told(*event) for event in heard), answer]
+    for some in [messages] if together else [[message] for message in messages]:
+        wire.hear(*some)
+    assert answered.outcome is True
+    for name, fetching in fetches.items():
+        wanted = told.get(name, [])
+        events = [*seen[name], *fetching.take()]
+        assert fetching.conflated == len(wanted) - len(events)
+        newest = {path: value for _, path, value in wanted}
+        if form == "latest":
+            assert {event.path: event.value for event in events} == newest
+        else:
+            assert [(event.kind, event.path, event.value) for event in events] == wanted
+        assert all(event.fetch_only and not event.is_method for event in events)
+        assert {path: fetching.known[path] for path in newest} == newest
+
+
+def test_run_ends_with_its_fetch() -> None:
+    """What comes for a fetch that has just ended is told to nobody."""
+    wire = Wire()
+    fetching = Fetching("f1", rule(), policy="every", queue_max=2)
+    wire.fetch(fetching)
+    wire.answer_all()
+    wire.hear(*(_told("f1", "change", "a", number) for number in range(5)))
+    assert isinstance(fetching.error, jetbus.TooSlow)
+    assert wire.sent() == [{"method": "unfetch", "params": {"id": "f1"}}]
+    kept = len(fetching.take())
+    wire.hear(*(_told("f1", "change", "a", number) for number in range(5)))
+    assert fetching.take() == []
+    assert kept == 3
+
+
+def test_request_in_a_run() -> None:
+    """A request for a state whose path is a fetch id is answered, also in the midst of the events of that fetch."""
+    wire = Wire()
+    fetching = Fetching("f1", rule(), policy="every")
+    wire.fetch(fetching)
+    wire.answer_all()
+    wire.session.add(_owned("f1", 1, lambda _value: None), Waiter())
+    wire.sent()
+    wire.hear(
+        _told("f1", "change", "a", 1),
+        _told("f1", "change", "a", 2),
+        {"id": "r1", "method": "f1", "params": {"value": 5}},
+        _told("f1", "change", "a", 3),
+    )
+    assert wire.sent()[-1] == {"id": "r1", "result": {}}
+    assert [event.value for event in fetching.take()] == [1, 2, 3]
+
+
+PARAMS: dict[str, tuple[bytes, bytes]] = {
+    "set": (set_params("a/b", 5, None, False), b'{"path":"a/b","value":5}'),
+    "set in time, with its value": (
+        set_params('"\u00e4', None, 1.5, True),
+        b'{"path":"\\"\xc3\xa4","value":null,"timeout":1.5,"valueAsResult":true}',
+    ),
+    "set to bytes": (
+        set_params("a", bytearray(b"hi"), None, False),
+        b'{"path":"a","value":{"mime":"application/octet-stream","base64":"aGk="}}',
+    ),
+    "set to a list with bytes": (
+        set_params("a", [jetbus.Blob(b"hi", mime="text/plain")], None, False),
+        b'{"path":"a","value":[{"mime":"text/plain","base64":"aGk="}]}',
+    ),
+    "call": (call_params("m", (1, "x"), None), b'{"path":"m","args":[1,"x"]}'),
+    "call without arguments": (call_params("m", (), 2), b'{"path":"m","args":[],"timeout":2}'),
+    "call by names, with bytes": (
+        call_params("m", {"x": memoryview(b"hi")}, None),
+        b'{"path":"m","args":{"x":{"mime":"application/octet-stream","base64":"aGk="}}}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("params", "text"), PARAMS.values(), ids=PARAMS)
+def test_params(params: bytes, text: bytes) -> None:
+    """Set and call say what they are given, and nothing that was not asked for."""
+    assert params == text
 
 
 # A fetch against a model, over any number of connections.

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from jetbus.cli.failures import Code, Failure
 from jetbus.errors import JetError, NotConnected, NotFound, TimedOut, UnknownService
 from jetbus.peer.address import Address, read_url
+from jetbus.peer.asking import SetResult, call_params, read_set_result, set_params
 from jetbus.peer.daemons import words_of
 from jetbus.peer.fetching import Event, Fetching, arranged, matches
-from jetbus.peer.session import GRACE_S, Session, SetResult, call_params, read_set_result, set_params, silent
+from jetbus.peer.session import GRACE_S, Session, silent
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc
 from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jetbus.peer.aio import FetchAsync, MethodAsync, MirrorAsync, PeerAsync, SortedAsync, StateAsync
+    from jetbus.peer.asking import SetResult
     from jetbus.peer.blocking import Fetch, Method, Mirror, Peer, Sorted, State
     from jetbus.peer.elements import UNCHANGED, Adapted
     from jetbus.peer.fetching import Event
-    from jetbus.peer.session import SetResult
     from jetbus.peer.values import Blob
 
 __all__ = [
@@ -43,7 +43,7 @@ _MODULES = {
     "Adapted": "elements",
     "Blob": "values",
     "Event": "fetching",
-    "SetResult": "session",
+    "SetResult": "asking",
 }
 """Where a name lives; the names of the faces are in ``aio`` and ``blocking``."""
 

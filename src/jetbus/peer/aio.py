@@ -22,11 +22,11 @@ from typing import Any
 
 from jetbus.errors import NotConnected, TimedOut, UnknownService
 from jetbus.peer.aiofaces import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, take_in
+from jetbus.peer.asking import SetResult, call_params, read_set_result, read_set_value, set_params
 from jetbus.peer.connected import Connected
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
-from jetbus.peer.session import SetResult, call_params, read_set_result, read_set_value, set_params
 from jetbus.peer.values import Instant, read_value, write_moment
 from jetbus.rules import Rule, rule
 from jetbus.wire import jsonrpc
@@ -137,20 +137,19 @@ class PeerAsync(Connected):
         self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False
     ) -> Awaitable[SetResult]:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
+        future, session = self._future(), self._session
         params = set_params(path, value, timeout_s, value_as_result)
-        return self._routed(b"set", params, timeout_s, read_set_value if value_as_result else read_set_result, path)
+        read = read_set_value if value_as_result else read_set_result
+        session.request(b"set", params, future, read, session.patience_s(timeout_s), path)
+        return future
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
         """Call a method with positional or with keyword arguments."""
         if args and kwargs:
             raise TypeError("a Jet method takes positional or keyword arguments, not both")
-        return self._routed(b"call", call_params(path, kwargs or args, timeout_s), timeout_s, None, path)
-
-    def _routed(
-        self, method: bytes, params: bytes, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
-    ) -> asyncio.Future[Any]:
-        future = self._future()
-        self._session.request(method, params, future, read, self._session.patience_s(timeout_s), path)
+        future, session = self._future(), self._session
+        params = call_params(path, kwargs or args, timeout_s)
+        session.request(b"call", params, future, None, session.patience_s(timeout_s), path)
         return future
 
     async def get(

@@ -77,9 +77,10 @@ class FetchAsync:
 
     async def __aiter__(self) -> AsyncGenerator[Any]:
         # Whoever stops in the middle finds the rest in _taken.
+        typed = self._fetching.typed
         while True:
             for event in self._taken:
-                if isinstance(event, Event) and event.problem is not None:
+                if typed and isinstance(event, Event) and event.problem is not None:
                     raise event.problem
                 yield event
             if not await self._more():

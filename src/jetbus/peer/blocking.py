@@ -25,17 +25,11 @@ from typing import Any, Self
 from jetbus.errors import NotConnected
 from jetbus.loops import new_loop
 from jetbus.peer.aiofaces import take_in
+from jetbus.peer.asking import SetResult, call_params, read_set_result, read_set_value, set_params
 from jetbus.peer.blockingfaces import Element, Fetch, Method, Mirror, Sorted, State
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
-from jetbus.peer.session import (
-    ANSWER_S,
-    SetResult,
-    call_params,
-    read_set_result,
-    read_set_value,
-    set_params,
-)
+from jetbus.peer.session import ANSWER_S
 from jetbus.peer.shared import SharedPeer, Slot
 from jetbus.peer.values import Instant, write_moment
 from jetbus.rules import Rule, rule

@@ -74,6 +74,8 @@ class Connected:
         self._tasks: set[asyncio.Future[Any]] = set()
         self._flush_scheduled = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: Callable[[], asyncio.Future[Any]] = self._no_future
+        """Makes what an answer is awaited with."""
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -113,6 +115,7 @@ class Connected:
         if self._session.connected:
             return
         self._loop = asyncio.get_running_loop()
+        self._future = self._loop.create_future
         self._closing = False
         self._session.expire(self._loop.time())
         try:
@@ -226,10 +229,8 @@ class Connected:
 
     # -- plumbing
 
-    def _future(self) -> asyncio.Future[Any]:
-        if self._loop is None:
-            raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
-        return self._loop.create_future()
+    def _no_future(self) -> asyncio.Future[Any]:
+        raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
 
     def _request(self, method: bytes, params: bytes) -> asyncio.Future[Any]:
         future = self._future()

@@ -114,6 +114,11 @@ class Fetching:
         self._syncing: set[str] | None = None
         """The paths told since the last (re)connect, until everything has been told."""
 
+    @property
+    def typed(self) -> bool:
+        """Whether values are read as a type, and may have a problem with it."""
+        return self._type is not None
+
     # -- from the session
 
     def begin(self, words: Words) -> None:
@@ -150,15 +155,17 @@ class Fetching:
 
     def tell_all(self, events: list[Event]) -> None:
         """Events that can be passed on as they are."""
-        known = self.known
+        known, blobs = self.known, False
         for event in events:
-            if type(event.value) is dict and is_blob(event.value):
-                self.tell_all([msgspec.structs.replace(one, value=read_value(one.value)) for one in events])
-                return
+            value = event.value
+            if type(value) is dict and is_blob(value):
+                value, blobs = read_value(value), True
             if event.kind == "remove":
                 known.pop(event.path, None)
             else:
-                known[event.path] = event.value
+                known[event.path] = value
+        if blobs:
+            events = [msgspec.structs.replace(event, value=read_value(event.value)) for event in events]
         self._emit(events)
 
     def _tell_any(self, text: bytes) -> None:
@@ -237,9 +244,13 @@ class Fetching:
             return Event(kind, path, value, fetch_only, False, InvalidValue(path, str(problem)), ts)
 
     def _emit(self, events: list[Event]) -> None:
-        if self._callback is not None:
-            for event in events:
-                call_back(self._callback, event)
+        callback = self._callback
+        if callback is not None:
+            for event in events:  # as call_back does, without the cost of a call for each of them
+                try:
+                    callback(event)
+                except Exception:
+                    log.exception("a callback failed")
         elif self.policy == "every":
             self._queue(events)
         else:
@@ -248,17 +259,17 @@ class Fetching:
     def _conflate(self, events: list[Event]) -> None:
         with self._lock:
             pending: Any = self._pending
+            put = pending.setdefault
             for event in events:
-                path = event.path
-                if path not in pending:
-                    pending[path] = event
+                older = put(event.path, event)
+                if older is event:
                     continue
                 self.conflated += 1
-                merged = _merge(pending[path], event)
+                merged = _merge(older, event)
                 if merged is None:
-                    del pending[path]
+                    del pending[event.path]
                 else:
-                    pending[path] = merged
+                    pending[event.path] = merged
         self.wake()
 
     def _put(self, items: list[Event]) -> None:

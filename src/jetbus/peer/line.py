@@ -131,11 +131,13 @@ class StreamLine(Line):
 
     def framed(self, message: bytes) -> bytes:
         """The bytes of one message."""
-        return self._framed(self._said([message]))
+        if self._interpreter is None:
+            return self._framing.header(len(message)) + message
+        return self._framed(self._interpreter.said([message]))
 
     def _framed(self, messages: list[bytes]) -> bytes:
         header = self._framing.header
-        return b"".join([piece for message in messages for piece in (header(len(message)), message)])
+        return b"".join([header(len(message)) + message for message in messages])
 
 
 class WebSocketLine(Line):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -18,7 +18,8 @@ from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, Time
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
-from jetbus.peer.values import encode_args, encode_value, read_value
+from jetbus.peer.values import encode_value, read_value
+from jetbus.peer.waiting import Added, AddedAgain, Fetched, Request, Synced, Waiter
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -39,16 +40,6 @@ def silent(within_s: float) -> TimedOut:
     )
 
 
-class Waiter(Protocol):
-    """Who waits for a response; an ``asyncio.Future`` is one."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: Any, /) -> None: ...
-
-    def set_exception(self, exception: BaseException, /) -> None: ...
-
-
 class Heard(Struct, gc=False):
     """What a daemon says: a response, a notification or a routed request, read in one pass."""
 
@@ -59,66 +50,7 @@ class Heard(Struct, gc=False):
     error: Any = UNSET
 
 
-class SetResult(Struct, frozen=True):
-    """The answer to a set: the owner's warning when it has adapted the value, the value when that was asked for."""
-
-    value: Any = None
-    warning_code: int | None = None
-    warning: str | None = None
-
-    @property
-    def adapted(self) -> bool:
-        """Whether the owner took another value than asked for."""
-        return self.warning_code is not None
-
-
-def read_set_result(result: Any) -> SetResult:
-    """The answer to a set, whichever library the owner uses."""
-    if result == {} or result is True or result is None:
-        return _PLAIN_SET
-    warning = result.get("warning") if isinstance(result, dict) else None
-    if isinstance(result, dict) and result.keys() == _NODE_JET_3:
-        return _PLAIN_SET
-    if isinstance(warning, dict):
-        return SetResult(None, warning.get("code"), warning.get("message"))
-    return SetResult(read_value(result))
-
-
-def read_set_value(result: Any) -> SetResult:
-    """The answer to a set that asked for the value."""
-    return SetResult(read_value(result))
-
-
-_PLAIN_SET = SetResult()
-_NODE_JET_3 = {"path", "value"}
-"""The members of what owners of node-jet 3 answer."""
-
-
-def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: bool) -> bytes:
-    """The parameters of a set."""
-    options = b"" if timeout_s is None else b',"timeout":%b' % jsonrpc.encode(timeout_s)
-    if value_as_result:
-        options += b',"valueAsResult":true'
-    return b'{"path":%b,"value":%b%b}' % (jsonrpc.encode(path), encode_value(value), options)
-
-
-def call_params(path: str, args: Any, timeout_s: float | None) -> bytes:
-    """The parameters of a call."""
-    options = b"" if timeout_s is None else b',"timeout":%b' % jsonrpc.encode(timeout_s)
-    return b'{"path":%b,"args":%b%b}' % (jsonrpc.encode(path), encode_args(args), options)
-
-
 _decode_all = msgspec.json.Decoder(list[Heard]).decode
-
-
-class Request(Struct, gc=False):
-    """A request on its way: who waits, how to read the answer, until when."""
-
-    waiter: Waiter
-    read: Callable[[Any], Any] | None
-    deadline: float
-    path: str
-    """What an owner is asked about; nothing if the daemon answers by itself."""
 
 
 class Session:
@@ -251,7 +183,7 @@ class Session:
         self.check_connected()
         self.owned[owned.path] = owned
         owned.added = True
-        self.request(b"add", described, _Added(self, owned, waiter))
+        self.request(b"add", described, Added(self, owned, waiter))
 
     def remove(self, owned: Owned, waiter: Waiter) -> None:
         """Take a state or method off the bus."""
@@ -281,9 +213,9 @@ class Session:
     def _send_fetch(self, fetching: Fetching) -> None:
         fetching.begin(words_of(self.daemon))
         params = jsonrpc.encode({"id": fetching.id, **fetching.params})
-        self.request(b"fetch", params, _Fetched(self, fetching))
+        self.request(b"fetch", params, Fetched(self, fetching))
         # Daemons differ in when they tell what is there; the answer to a later request comes after all of it.
-        self.request(b"info", b"{}", _Synced(fetching))
+        self.request(b"info", b"{}", Synced(fetching))
 
     def unfetch(self, fetching: Fetching) -> None:
         """End a fetch."""
@@ -307,7 +239,7 @@ class Session:
 
     def add_again(self, owned: Owned) -> None:
         """Add something after a reconnect."""
-        self.request(b"add", encode_value(owned.describe()), _AddedAgain(self, owned))
+        self.request(b"add", encode_value(owned.describe()), AddedAgain(self, owned))
 
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""
@@ -426,7 +358,7 @@ class Session:
             if kind == "call":
                 answering.call(params, self._spawn)
             else:
-                answering.set(_set_params(params), self._spawn)
+                answering.set(_read_set_params(params), self._spawn)
         except JetError as problem:
             if request_id:
                 self.send(jsonrpc.failure(request_id, jsonrpc.encode(problem.wire())))
@@ -436,67 +368,9 @@ class Session:
             self.send(message)
 
 
-def _set_params(params: Raw) -> dict[str, Raw]:
+def _read_set_params(params: Raw) -> dict[str, Raw]:
     """The parameters of a routed set; a daemon of 2012 sends the value alone in an array."""
     if bytes(params)[:1] == b"[":
         members = jsonrpc.decode_members(params)
         return {"value": members[0]} if members else {}
     return jsonrpc.read_fields(params)
-
-
-class _Reaction:
-    """Waits for a response on the session's own behalf."""
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        """Fine."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Not fine, but nothing to do."""
-
-
-class _Added(_Reaction):
-    def __init__(self, session: Session, owned: Owned, waiter: Waiter) -> None:
-        self._session, self._owned, self._waiter = session, owned, waiter
-
-    def set_result(self, result: Any, /) -> None:
-        if not self._waiter.done():
-            self._waiter.set_result(result)
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        self._session.drop(self._owned)
-        if not self._waiter.done():
-            self._waiter.set_exception(exception)
-
-
-class _AddedAgain(_Reaction):
-    def __init__(self, session: Session, owned: Owned) -> None:
-        self._session, self._owned = session, owned
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        if isinstance(exception, JetError) and not isinstance(exception, ConnectionLost):
-            self._session.on_clash(self._owned, exception)
-
-
-class _Fetched(_Reaction):
-    def __init__(self, session: Session, fetching: Fetching) -> None:
-        self._session, self._fetching = session, fetching
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        if isinstance(exception, JetError) and not isinstance(exception, ConnectionLost):
-            self._session.fetches.pop(self._fetching.id, None)
-            self._fetching.end(exception)
-
-
-class _Synced(_Reaction):
-    def __init__(self, fetching: Fetching) -> None:
-        self._fetching = fetching
-
-    def set_result(self, _result: Any, /) -> None:
-        self._fetching.told_everything()
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        if not isinstance(exception, ConnectionLost):
-            self._fetching.told_everything()

@@ -16,7 +16,8 @@ from jetbus.peer.aio import PeerAsync
 from jetbus.peer.elements import Owned, OwnedState, Spawn
 from jetbus.peer.fetching import Fetching
 from jetbus.peer.line import StreamLine
-from jetbus.peer.session import Session, Waiter, silent
+from jetbus.peer.session import Session, silent
+from jetbus.peer.waiting import Waiter
 
 
 class Slot:
@@ -162,6 +163,7 @@ class SharedPeer(PeerAsync):
     def __init__(self, url: str | None, **options: Any) -> None:
         super().__init__(url, session=SharedSession, **options)
         self._session.write_now = self._write_now
+        self._encrypted = self._address.tls
         self._rest = b""
         """What did not fit into the socket of a message that is written at once."""
 
@@ -186,7 +188,7 @@ class SharedPeer(PeerAsync):
 
     def _write_now(self, message: bytes) -> bool:
         line = self._line
-        if self._rest or not isinstance(line, StreamLine) or self._address.tls:
+        if self._rest or not isinstance(line, StreamLine) or self._encrypted:
             return False
         transport = line.transport
         if transport.is_closing() or transport.get_write_buffer_size():

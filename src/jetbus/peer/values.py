@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from datetime import UTC, datetime
+from types import NoneType
 from typing import Any, Self
 
-from jetbus.wire import jsonrpc
+import msgspec
 
+_BYTES = (bytes, bytearray, memoryview)
+_JSON = frozenset((bool, int, float, str, list, dict, NoneType))
+"""The types of nearly all values: one look tells that they are no bytes."""
 _KEYS = {"mime", "base64"}
 OCTETS = "application/octet-stream"
 
@@ -50,21 +54,31 @@ class Blob(bytes):
 
 def plain(value: Any) -> Any:
     """A value as JSON can tell it."""
-    if isinstance(value, bytes | bytearray | memoryview):
+    if type(value) not in _JSON and isinstance(value, _BYTES):
         return {"mime": getattr(value, "mime", OCTETS), "base64": b64encode(value).decode()}
     return value
 
 
 def encode_value(value: Any) -> bytes:
     """A value as JSON text."""
-    return jsonrpc.encode(plain(value), enc_hook=_told)
+    return encode_plain(plain(value))
+
+
+def plain_args(args: Any) -> Any:
+    """The arguments of a call, positional or named, as JSON can tell them."""
+    for value in args.values() if isinstance(args, dict) else args:
+        if type(value) not in _JSON:
+            break
+    else:
+        return args
+    if isinstance(args, dict):
+        return {name: plain(value) for name, value in args.items()}
+    return [plain(value) for value in args]
 
 
 def encode_args(args: Any) -> bytes:
-    """The arguments of a call, positional or named, as JSON text."""
-    if isinstance(args, dict):
-        return jsonrpc.encode({name: plain(value) for name, value in args.items()}, enc_hook=_told)
-    return jsonrpc.encode([plain(value) for value in args], enc_hook=_told)
+    """The arguments of a call as JSON text."""
+    return encode_plain(plain_args(args))
 
 
 def _told(value: Any) -> Any:
@@ -72,6 +86,10 @@ def _told(value: Any) -> Any:
     if isinstance(value, Blob):
         return plain(value)
     raise TypeError(f"a {type(value).__name__} is no JSON; give numbers, text, lists, dicts, bytes or a dataclass")
+
+
+encode_plain = msgspec.json.Encoder(enc_hook=_told).encode
+"""What is plain as JSON text, with a ``Blob`` at any depth."""
 
 
 def is_blob(value: Any) -> bool:

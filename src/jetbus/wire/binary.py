@@ -349,14 +349,14 @@ def is_json(text: bytes) -> bool:
     return True
 
 
-class Blob(msgspec.Struct, forbid_unknown_fields=True):
+class _Blob(msgspec.Struct, forbid_unknown_fields=True):
     """What stands in JSON for a value of another type."""
 
     mime: str
     base64: str
 
 
-_read_blob = msgspec.json.Decoder(Blob).decode
+_read_blob = msgspec.json.Decoder(_Blob).decode
 
 
 def body_of(text: bytes, kind: int = JSON) -> bytes:

@@ -1,8 +1,8 @@
 """JSON texts to messages and back.
 
-``decode`` reads the usual request, notification or response in one pass; parameters that are passed on to other peers
-stay raw bytes. Whatever it cannot read is an oddity for ``diagnose``, which says exactly what is wrong or reads the
-rarer forms. The invariant of this module: a message that gets through is valid JSON in valid UTF-8, no deeper than
+``decode_message`` reads the usual request, notification or response in one pass; parameters that are passed on to other
+peers stay raw bytes. Whatever it cannot read is an oddity for ``diagnose``, which says exactly what is wrong or reads
+the rarer forms. The invariant of this module: a message that gets through is valid JSON in valid UTF-8, no deeper than
 allowed and without doubled keys where a key means something, so its parts may be passed on as they are.
 """
 

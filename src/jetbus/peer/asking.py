@@ -1,0 +1,63 @@
+"""What a client asks of an owner: the parameters of a set and of a call, and what the answer to a set means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from jetbus.peer.values import encode_plain, plain, plain_args, read_value
+
+
+class SetResult(Struct, frozen=True):
+    """The answer to a set: the owner's warning when it has adapted the value, the value when that was asked for."""
+
+    value: Any = None
+    warning_code: int | None = None
+    warning: str | None = None
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the owner took another value than asked for."""
+        return self.warning_code is not None
+
+
+def read_set_result(result: Any) -> SetResult:
+    """The answer to a set, whichever library the owner uses."""
+    if result is None or result is True or result == _DONE:
+        return _PLAIN_SET
+    warning = result.get("warning") if isinstance(result, dict) else None
+    if isinstance(result, dict) and result.keys() == _NODE_JET_3:
+        return _PLAIN_SET
+    if isinstance(warning, dict):
+        return SetResult(None, warning.get("code"), warning.get("message"))
+    return SetResult(read_value(result))
+
+
+def read_set_value(result: Any) -> SetResult:
+    """The answer to a set that asked for the value."""
+    return SetResult(read_value(result))
+
+
+_PLAIN_SET = SetResult()
+_DONE: dict[str, Any] = {}
+_NODE_JET_3 = {"path", "value"}
+"""The members of what owners of node-jet 3 answer."""
+
+
+def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: bool) -> bytes:
+    """The parameters of a set."""
+    params: dict[str, Any] = {"path": path, "value": plain(value)}
+    if timeout_s is not None:
+        params["timeout"] = timeout_s
+    if value_as_result:
+        params["valueAsResult"] = True
+    return encode_plain(params)
+
+
+def call_params(path: str, args: Any, timeout_s: float | None) -> bytes:
+    """The parameters of a call."""
+    params: dict[str, Any] = {"path": path, "args": plain_args(args)}
+    if timeout_s is not None:
+        params["timeout"] = timeout_s
+    return encode_plain(params)

@@ -1,0 +1,101 @@
+"""Who waits for a response: whoever asked, or the session itself, which then does what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from jetbus.errors import ConnectionLost, JetError
+from jetbus.peer.elements import Owned
+from jetbus.peer.fetching import Fetching
+
+if TYPE_CHECKING:
+    from jetbus.peer.session import Session
+
+
+class Waiter(Protocol):
+    """Who waits for a response; an ``asyncio.Future`` is one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+class Request(Struct, gc=False):
+    """A request on its way: who waits, how to read the answer, until when."""
+
+    waiter: Waiter
+    read: Callable[[Any], Any] | None
+    deadline: float
+    path: str
+    """What an owner is asked about; nothing if the daemon answers by itself."""
+
+
+class Reaction:
+    """Waits for a response on the session's own behalf."""
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any, /) -> None:
+        """Fine."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Not fine, but nothing to do."""
+
+
+class Added(Reaction):
+    """Of an add that somebody waits for: what was refused is owned no longer."""
+
+    def __init__(self, session: Session, owned: Owned, waiter: Waiter) -> None:
+        self._session, self._owned, self._waiter = session, owned, waiter
+
+    def set_result(self, result: Any, /) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._session.drop(self._owned)
+        if not self._waiter.done():
+            self._waiter.set_exception(exception)
+
+
+class AddedAgain(Reaction):
+    """Of an add after a reconnect."""
+
+    def __init__(self, session: Session, owned: Owned) -> None:
+        self._session, self._owned = session, owned
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        if isinstance(exception, JetError) and not isinstance(exception, ConnectionLost):
+            self._session.on_clash(self._owned, exception)
+
+
+class Fetched(Reaction):
+    """Of a fetch: what was refused has ended."""
+
+    def __init__(self, session: Session, fetching: Fetching) -> None:
+        self._session, self._fetching = session, fetching
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        if isinstance(exception, JetError) and not isinstance(exception, ConnectionLost):
+            self._session.fetches.pop(self._fetching.id, None)
+            self._fetching.end(exception)
+
+
+class Synced(Reaction):
+    """Of a request behind a fetch: when it is answered, all that was there has been told."""
+
+    def __init__(self, fetching: Fetching) -> None:
+        self._fetching = fetching
+
+    def set_result(self, _result: Any, /) -> None:
+        self._fetching.told_everything()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        if not isinstance(exception, ConnectionLost):
+            self._fetching.told_everything()
