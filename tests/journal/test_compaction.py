@@ -159,6 +159,19 @@ def test_sorted_by_path(tmp_path: Path) -> None:
     assert first.max <= second.min
 
 
+@pytest.mark.parametrize(("different", "has_one"), [(3, True), (1000, False)], ids=["few", "many"])
+def test_values_that_repeat_have_a_dictionary(tmp_path: Path, different: int, has_one: bool) -> None:
+    """Values of which there are few different ones are written once each; of many, a dictionary would be a burden."""
+    with jetbus.journal.Writer(tmp_path, jetbus.journal.Settings(bus="plant", fsync="never")) as writer:
+        for n in range(600):
+            writer.append("add" if n == 0 else "change", "state", "plant/count", b"%d" % (n % different), "plant#1")
+    table = jetbus.journal.open(tmp_path).table()
+    spans.write_span(tmp_path / "some.parquet", table)
+    value = pq.read_metadata(tmp_path / "some.parquet").row_group(3).column(5)
+    assert value.path_in_schema == "value"
+    assert value.has_dictionary_page == has_one
+
+
 def bytes_read() -> int:
     return int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["rchar"])
 

@@ -25,7 +25,7 @@ from jetbus.journal.identity import read_identity
 from jetbus.journal.index import RECORD_BYTES, Entry, read_index
 from jetbus.journal.manifest import Manifest, Span, manifest_mark, read_manifest
 from jetbus.journal.segment import SCHEMA, SCHEMA_BYTES, Segment, list_segments
-from jetbus.journal.sieve import Range, Sieve
+from jetbus.journal.sieve import EVERYTHING, Range, Sieve
 from jetbus.journal.spans import read_span
 
 RUN_BYTES = 4 << 20
@@ -76,7 +76,10 @@ class SegmentPiece:
     def read(self, columns: list[str], sieve: Sieve) -> Generator[Any]:
         with self.segment.path.open("rb", buffering=0) as file:
             for run in _runs(self._touched(sieve.within)):
-                yield from _joined(_read_run(file.fileno(), self.segment.path, run, columns, sieve))
+                begin, end = run[0], run[-1]
+                whole = sieve.within.holds(begin.seq_first, end.seq_last, begin.ts_min_us, end.ts_max_us)
+                wanted = sieve.moved(EVERYTHING) if whole else sieve
+                yield from _joined(_read_run(file.fileno(), self.segment.path, run, columns, wanted))
 
     def _touched(self, within: Range) -> list[Entry]:
         begin = max(0, bisect_right(self.entries, within.seq, key=lambda entry: entry.seq_first) - 1)
@@ -143,7 +146,8 @@ def read_entries(descriptor: int, path: Path, run: list[Entry]) -> Any:
 def _stream(source: Any, columns: list[str], *, threads: bool = True) -> Any:
     """A reader that decodes only these columns."""
     fields = sorted(SCHEMA.get_field_index(name) for name in columns)
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=threads and len(fields) > 1)
+    several = threads and len(fields) > 1 and pa.cpu_count() > 1
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=several)
     return pa.ipc.open_stream(source, options=options)
 
 

@@ -150,6 +150,13 @@ class Range:
         """Whether events of a piece of the log can be in it."""
         return first < self.seq_until and last >= self.seq and ts_min_us < self.until_us and ts_max_us >= self.since_us
 
+    def holds(self, first: int, last: int, ts_min_us: int, ts_max_us: int) -> bool:
+        """Whether all events of a piece of the log are in it."""
+        return first >= self.seq and last < self.seq_until and ts_min_us >= self.since_us and ts_max_us < self.until_us
+
+
+EVERYTHING = Range()
+
 
 class Sieve:
     """What a reader wants of each batch: a rule, kinds of events and a stretch of the log."""
@@ -168,7 +175,7 @@ class Sieve:
         """Whether events that no later tree tells of may be left out."""
         self.always = tuple(always)
         """Kinds of events that are wanted whatever the rule says, such as the start of the daemon."""
-        self.within = within or Range()
+        self.within = within or EVERYTHING
         self.paths = None if rule is None else PathSieve(rule)
         self.events = None if events is None else tuple(events)
         self.looks_at_values = rule is not None and rule.matches_value is not None
@@ -192,7 +199,8 @@ class Sieve:
     @property
     def columns(self) -> list[str]:
         """All columns that are needed to decide."""
-        return ["seq", "ts", *self.first_columns, *(["value"] if self.looks_at_values else [])]
+        ends = ["seq", "ts"] if self.within != EVERYTHING else []
+        return [*ends, *self.first_columns, *(["value"] if self.looks_at_values else [])]
 
     def first_mask(self, batch: Any) -> Any:
         """What the first columns say of each row; None: nothing is said against any."""
@@ -218,7 +226,7 @@ class Sieve:
 
     def _range_tests(self, batch: Any) -> list[Any]:
         within, tests = self.within, []
-        if batch.num_rows == 0:
+        if batch.num_rows == 0 or within == EVERYTHING:
             return []
         seq, ts = batch.column("seq"), batch.column("ts")
         ends = pc.min_max(seq).as_py()

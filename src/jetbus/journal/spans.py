@@ -38,12 +38,13 @@ _VALUE_COLUMN = SCHEMA.get_field_index("value")
 
 def write_span(file: Path, events: Any) -> None:
     """Write a table of consecutive events as one Parquet file."""
+    ordered = _by_path(events)
     pq.write_table(
-        _by_path(events),
+        ordered,
         file,
         row_group_size=ROW_GROUP_ROWS,
         compression="zstd",
-        use_dictionary=_REPEATED,
+        use_dictionary=[*_REPEATED, "value"] if _repeat(ordered["value"]) else _REPEATED,
         column_encoding={"seq": "DELTA_BINARY_PACKED", "ts": "DELTA_BINARY_PACKED"},
         write_statistics=["seq", "ts", "path"],
         write_page_checksum=True,
@@ -56,6 +57,12 @@ def _by_path(events: Any) -> Any:
     paths = events["path"].combine_chunks().dictionary_encode()
     ranks = pc.rank(paths.dictionary, tiebreaker="first").cast(pa.int32())  # sorts each distinct path once
     return events.combine_chunks().take(pc.array_sort_indices(ranks.take(paths.indices)))
+
+
+def _repeat(values: Any) -> bool:
+    """Whether values are few different ones, by the row group in the middle; a dictionary of many is a burden."""
+    some = values.slice(len(values) // 2, ROW_GROUP_ROWS)
+    return 4 * len(some.unique()) <= len(some)
 
 
 @lru_cache(maxsize=64)
@@ -71,7 +78,7 @@ def read_span(directory: Path, span: Span, columns: list[str], sieve: Sieve) -> 
     groups = [group for group in range(footer.num_row_groups) if _may_match(footer.row_group(group), sieve)]
     if not groups:
         return
-    needed = [name for name in SCHEMA.names if name in {*columns, *sieve.columns}]
+    needed = [name for name in SCHEMA.names if name in {*columns, "seq", *sieve.columns}]
     batch = _read_groups(file, footer, groups, needed)
     if batch.num_rows:
         batch = sieve.keep(batch, sieve.first_mask(batch))

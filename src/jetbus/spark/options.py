@@ -21,8 +21,8 @@ from jetbus.spark.errors import BadOption
 
 __all__ = ["OPTIONS", "Daemon", "Options", "Place", "places_now", "read_options"]
 
-PARTITION_EVENTS = 500_000
-"""To start a task costs as much as to read some 40,000 events."""
+PARTITION_EVENTS = 1_000_000
+"""To start a task costs as much as to read some 100,000 events."""
 
 _RULE_WORDS = (*PATH_TESTS, "caseInsensitive", "value", "valueField")
 

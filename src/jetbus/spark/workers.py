@@ -1,10 +1,11 @@
-"""The Python processes that run tasks: Spark starts them, and uses each for task after task."""
+"""The Python processes that run tasks: Spark starts one for each core, and uses it for task after task."""
 
 from __future__ import annotations
 
 import gc
 from functools import cache
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 __all__ = ["settle"]
@@ -12,11 +13,13 @@ __all__ = ["settle"]
 
 @cache
 def settle() -> None:
-    """What a task has loaded stays loaded, so it is not garbage. Called by a task that is through.
+    """Make the tasks to come cheaper, called by a task that is through.
 
-    Spark collects garbage after every task, and without this looks at every object of every library each time: that
-    costs more than to read the events of a usual task.
+    What it has loaded stays loaded, so it is not garbage: Spark collects garbage after every task, and would look at
+    every object of every library each time, which costs more than to read the events of a usual task. And there is one
+    core for it, so threads would only be in the way of each other.
     """
-    if TaskContext.get() is not None:  # the driver has its own mind about its garbage
+    if TaskContext.get() is not None:  # the driver has its own mind about its garbage and its cores
         gc.collect()
         gc.freeze()
+        pa.set_cpu_count(1)
