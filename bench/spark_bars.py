@@ -3,8 +3,9 @@
     .venv/bin/python bench/spark_bars.py --events 10000000
     .venv/bin/python bench/spark_bars.py --events 50000000 --only pipeline --every 5000000    is the cost flat?
 
-Prints a line per figure. Scans are `noop` writes, so that all columns are really read; each is run twice and the
-second run counts. Trust the ratios, not the seconds.
+Prints a line per figure. Scans are `noop` writes, so that all columns are really read. Ours and Spark's own run in
+turn, five times; the first time is that of a cold Java machine and does not count, of the others the medians do. Trust
+the ratios, not the seconds.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import argparse
 import math
 import os
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +28,7 @@ from jetbus.spark import Batch, Pipeline, session
 from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, schema_of
 
+ROUNDS = 5
 PATHS = 1000
 RATE_PER_S = 20_000
 SEGMENT_BYTES = 4 * 1024 * 1024
@@ -69,52 +73,54 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - begun_s
 
 
-def scan_s(frame: DataFrame) -> float:
-    """How long it takes to read every column of every row, the second time."""
-    return [timed(lambda: frame.write.format("noop").mode("overwrite").save()) for _ in range(2)][1]
+def scan(frame: DataFrame) -> None:
+    """Read every column of every row."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
-def stream_s(stream: DataFrame, place: Path) -> float:
-    """How long it takes to write all there is to Parquet as a stream."""
-
-    def run() -> None:
-        query = (
-            stream.writeStream.format("parquet")
-            .option("checkpointLocation", str(place / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(place / "out"))
-        )
-        query.awaitTermination()
-
-    return timed(run)
+def stream(frame: DataFrame, folder: Path) -> None:
+    """Write all there is to Parquet as a stream."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(place / "out"))
+    )
+    query.awaitTermination()
+    shutil.rmtree(place)
 
 
-def compare(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, events: int) -> None:
+def compare(name: str, events: int, jet: Callable[[], object], native: Callable[[], object]) -> None:
+    """Run both in turn, and print how they compare."""
+    rounds = [(timed(jet), timed(native)) for _ in range(ROUNDS)][1:]
+    jet_s, native_s = (statistics.median(column) for column in zip(*rounds, strict=True))
+    each = ", ".join(f"{theirs / ours:.2f}" for ours, theirs in rounds)
+    print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet ({each})", flush=True)
+
+
+def compare_all(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, events: int) -> None:
     jet = spark.read.format("jet").load(str(directory))
     jet.write.mode("overwrite").parquet(str(parquet))
-    native = spark.read.schema(schema_of(JOURNAL)).parquet(str(parquet))
-    figures = {
-        "scan of all columns": (scan_s(jet), scan_s(native)),
-        "scan of three columns": (
-            scan_s(spark.read.format("jet").schema(COLUMNS).load(str(directory))),
-            scan_s(spark.read.schema(COLUMNS).parquet(str(parquet))),
-        ),
-        "AvailableNow to Parquet": (
-            stream_s(spark.readStream.format("jet").load(str(directory)), scratch / "jet"),
-            stream_s(spark.readStream.schema(schema_of(JOURNAL)).parquet(str(parquet)), scratch / "native"),
-        ),
-    }
-    for name, (jet_s, native_s) in figures.items():
-        print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet", flush=True)
-
-
-def compacted(spark: SparkSession, directory: Path, parquet: Path, events: int) -> None:
-    """Whole history of a journal that is compacted but for its newest segment."""
+    all_columns = schema_of(JOURNAL)
+    native = spark.read.schema(all_columns).parquet(str(parquet))
+    compare("scan of all columns", events, partial(scan, jet), partial(scan, native))
+    compare(
+        "scan of three columns",
+        events,
+        partial(scan, spark.read.format("jet").schema(COLUMNS).load(str(directory))),
+        partial(scan, spark.read.schema(COLUMNS).parquet(str(parquet))),
+    )
+    compare(
+        "AvailableNow to Parquet",
+        events,
+        partial(stream, spark.readStream.format("jet").load(str(directory)), scratch),
+        partial(stream, spark.readStream.schema(all_columns).parquet(str(parquet)), scratch),
+    )
+    # Whole history of a journal that is compacted but for its newest segment.
     begin_segment(directory)
     journal.compact(directory)
-    jet_s, native_s = scan_s(read_journals(spark, directory)), scan_s(spark.read.parquet(str(parquet)))
-    name = "scan of compacted history"
-    print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet", flush=True)
+    compare("scan of compacted history", events, partial(scan, read_journals(spark, directory)), partial(scan, native))
 
 
 class Progress:
@@ -207,13 +213,11 @@ def main() -> None:
         seconds = timed(lambda: write_journal(scratch / "journal", given.events))
         print(f"{'journal written':28} {given.events / seconds:12,.0f} events/s")
         spark = session(given.master, memory=given.memory)
-        if given.only != "pipeline":
-            compare(spark, scratch / "journal", scratch / "parquet", scratch, given.events)
         if given.only != "compare":
             alarms = "" if given.no_alarms else ALARMS
             pipeline(spark, scratch, given.events, given.batch_events, given.every, alarms)
         if given.only != "pipeline":
-            compacted(spark, scratch / "journal", scratch / "parquet", given.events)
+            compare_all(spark, scratch / "journal", scratch / "parquet", scratch, given.events)
         spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
