@@ -30,7 +30,7 @@ ASKED_WITHIN_S = 300
 SMALLER = {
     "--events 10000000": "--events 3000",
     "--changes 100": "--changes 2 --first 2",
-    "--journals 10 100 1000 --events 1000": "--journals 2 3 --events 40",
+    "--journals 100 300 1000 --events 5000": "--journals 2 3 --events 40",
 }
 """Figures of the page on sizing, and those that a test has time for."""
 
