@@ -62,7 +62,9 @@ MADE = {
 def is_made(line: str, folder: Path) -> None:
     """``make`` would do what another test does; what takes no time is done."""
     (_, target) = shlex.split(line)
-    recipe = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+    recipe = subprocess.run(
+        ["make", "--no-print-directory", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert recipe.returncode == 0, recipe.stderr
     if target in MADE:
         assert recipe.stdout.rstrip().endswith(f"/bin/{MADE[target].end}")
