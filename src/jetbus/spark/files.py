@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from jetbus.spark.schemas import TABLES
 
-__all__ = ["OPEN", "merge_files", "named", "write_days", "write_places"]
+__all__ = ["OPEN", "files_below", "merge_files", "named", "write_days", "write_places"]
 
 OPEN = "open"
 """Where a row goes that is not complete yet."""
@@ -72,6 +72,13 @@ def named(files: Iterable[str]) -> None:
     for name in files:
         file = Path(name)
         file.rename(file.with_name(file.name.removeprefix(".")))
+
+
+def files_below(folder: Path) -> list[Path]:
+    """The Parquet files below a folder that count; a killed task can leave empty ones, which are none."""
+    return sorted(
+        file for file in folder.rglob("*.parquet") if not file.name.startswith(("_", ".")) and file.stat().st_size
+    )
 
 
 # -- merging

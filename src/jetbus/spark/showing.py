@@ -31,6 +31,7 @@ from jetbus.journal.instants import wall_clock_us, write_instant
 from jetbus.peer import Peer
 from jetbus.spark.answers import Answers
 from jetbus.spark.errors import BadOption
+from jetbus.spark.files import files_below
 from jetbus.spark.manifest import Manifest
 from jetbus.spark.options import Daemon
 from jetbus.spark.own_stages import OwnStage
@@ -109,10 +110,10 @@ class Showing:
             return None
         found: Shown = {}
         for table in SIZES:
-            found |= self._rollups(table, _files(staging / "rollups" / f"into={table}"))
+            found |= self._rollups(table, files_below(staging / "rollups" / f"into={table}"))
         for own in self._own:
-            found |= self._rows(own, _files(staging / own.name / f"into={own.name}"))
-        return found | self._alarms(_files(staging / "alarms" / "into=alarms"))
+            found |= self._rows(own, files_below(staging / own.name / f"into={own.name}"))
+        return found | self._alarms(files_below(staging / "alarms" / "into=alarms"))
 
     def committed(self, shown: Shown, batch: Batch, behind: int) -> None:
         """Show a batch that has been committed."""
@@ -149,7 +150,7 @@ class Showing:
 
     def _is_worth_it(self, events: Path) -> bool:
         """Whether a batch has anything but what came of showing and reading."""
-        for file in _files(events):
+        for file in files_below(events):
             rows = pq.ParquetFile(file).read(columns=["path", "event"])
             own = pc.fill_null(pc.starts_with(rows["path"], pattern=f"{self.prefix}/"), False)
             silent = pc.is_in(rows["event"], value_set=pa.array(SILENT_EVENTS))
@@ -183,14 +184,10 @@ class Showing:
         return (row for row in rows if row["path"] and not row["path"].startswith(f"{self.prefix}/"))
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*.parquet") if not file.name.startswith(("_", ".")))
-
-
 def _newest(files: Iterable[Path], keys: tuple[str, ...], order: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     """The last row of each key."""
     wanted = list(dict.fromkeys([*keys, order, *columns]))
-    parts = [pq.ParquetFile(file).read(columns=wanted) for file in files if file.stat().st_size]
+    parts = [pq.ParquetFile(file).read(columns=wanted) for file in files]
     if not parts:
         return []
     rest = [name for name in wanted if name not in keys]

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.errors import NotTables
-from jetbus.spark.files import OPEN, merge_files
+from jetbus.spark.files import OPEN, files_below, merge_files
 from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
 from jetbus.spark.own_stages import know_tables
 from jetbus.spark.schemas import TABLES, Table
@@ -281,17 +281,10 @@ def _size_class(size_bytes: int) -> int:
     return max(0, (size_bytes // MERGE_BYTES_MIN).bit_length() - 1) // 3
 
 
-def _parquet(folder: Path) -> list[Path]:
-    """The Parquet files below a folder; a killed task can leave empty ones, which are none."""
-    return sorted(
-        file for file in folder.rglob("*.parquet") if not file.name.startswith(("_", ".")) and file.stat().st_size
-    )
-
-
 def _written(folder: Path) -> list[tuple[str, str, Path]]:
     """Where each file that a stage wrote belongs: table, folder of its day, file."""
     found = []
-    for file in _parquet(folder):
+    for file in files_below(folder):
         into, day = file.relative_to(folder).parts[:2]
         found.append((into.removeprefix("into="), day, file))
     return found
