@@ -52,6 +52,14 @@ def test_many_threads_share_a_peer(url: str) -> None:
         assert peer.open_request_count == 0
 
 
+def test_what_ends_a_wait_tells_only_itself(url: str) -> None:
+    """Whoever waits for an event in vain, or is interrupted, sees nothing of the queue that was empty."""
+    with jetbus.Peer(url) as peer, peer.fetch("nothing") as fetch:
+        with pytest.raises(jetbus.TimedOut) as problem:
+            fetch.next(0)
+        assert problem.value.__context__ is None
+
+
 def test_threads_change_one_state(url: str) -> None:
     """However many threads change a state, the bus ends with the value its owner has."""
     with jetbus.Peer(url) as peer, jetbus.Peer(url) as client:

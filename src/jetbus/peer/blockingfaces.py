@@ -112,6 +112,8 @@ class Fetch:
             try:
                 event = self._taken.popleft()
             except IndexError:
+                event = None
+            if event is None:  # waited for here, so that whoever interrupts it sees nothing of the empty queue
                 self._more(timeout_s)
                 continue
             if isinstance(event, Event) and event.problem is not None:
