@@ -1,4 +1,4 @@
-"""The way out to one peer: one write a turn, and what happens to one that does not read."""
+"""The way out to one peer: one write for all that came together, and what happens to one that does not read."""
 
 from __future__ import annotations
 
@@ -116,6 +116,31 @@ def test_one_write_a_turn(story: Story) -> None:
     story.flow.flush()
     assert len(story.transport.writes) == 2
     assert story.short() == [word for value in range(5) for word in (f"change a {value}", f"result {value}")]
+
+
+def test_what_has_arrived_is_answered_at_once(story: Story) -> None:
+    """What messages cause is written in one go when they are taken in, before the event loop turns."""
+    story.flow.gather()
+    story.change("a", 1)
+    story.change("b", 2)
+    assert story.told() == []
+    story.flow.gathered()
+    assert story.short() == ["change a 1", "change b 2"]
+    assert story.flow.sent == 2  # and one of the fetch
+
+
+def test_commits_are_shared(story: Story) -> None:
+    """Where a commit comes first, it waits for what other connections bring in the same turn."""
+    commits: list[int] = []
+    story.flow.commit = lambda: commits.append(1)
+    for path in ("a", "b"):
+        story.flow.gather()
+        story.change(path, 1)
+        story.flow.gathered()
+    assert (story.told(), commits) == ([], [])
+    story.flow.flush()
+    assert story.short() == ["change a 1", "change b 1"]
+    assert commits == [1]
 
 
 def test_nothing_to_say_is_no_write(story: Story) -> None:
