@@ -48,13 +48,15 @@ from jetbus.paths import is_daemons
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
-from jetbus.wire.jsonrpc import ID_STARTS, Envelope, Message, decode_message, is_compact, read_id
+from jetbus.wire.jsonrpc import ABSENT, ID_STARTS, Envelope, Message, decode_message, is_compact, read_id
 
 log = logging.getLogger("jetbus.bus")
 
 _EMPTY = Raw(b"{}")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = Raw(b'"2.0"')
+_ANSWERED, _TRUE = b'{"id":', b',"result":true}'
+"""How an owner's usual answer begins and ends."""
 
 
 class Bus:
@@ -145,11 +147,17 @@ class Bus:
         self.now = now
         self.received += len(messages)
         elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
-        record = self.record
+        record, routes = self.record, session.routes
         for text in messages:
             if session.held:
                 session.waiting.append(text)
                 continue
+            if routes and text[-15:] == _TRUE and text[:6] == _ANSWERED:
+                # Most of what owners say. An id that is known tells that all of the text is as it should be.
+                route = self.routes.close(session, text[6:-15])
+                if route is not None:
+                    self._answer(route, TRUE)
+                    continue
             try:
                 if len(text) > short_bytes or not text.isascii():
                     jsonrpc.check_text(text, self.limits.depth_max)
@@ -476,15 +484,19 @@ class Bus:
         if route is None:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
             return
+        self._answer(route, message.result, message.error)
+
+    def _answer(self, route: Route, result: Raw, error: Raw = ABSENT) -> None:
+        """What the owner has answered, to who has asked."""
         if self.record is not None:
-            tell_asked(self.record, route, jsonrpc.loads(message.error) if message.error else None)
-        kind, answer = (b',"error":', message.error) if message.error else (b',"result":', message.result)
-        if route.by_jsonrpc and route.is_set and answer == TRUE:
-            answer = _EMPTY  # C++ peers look for a warning inside the result of a set
+            tell_asked(self.record, route, jsonrpc.loads(error) if error else None)
         requester = route.requester
         if requester.dialect.is_binary:
-            frames.answer(route, message)
+            frames.answer(route, result, error)
             return
+        kind, answer = (b',"error":', error) if error else (b',"result":', result)
+        if route.by_jsonrpc and route.is_set and answer == TRUE:
+            answer = _EMPTY  # C++ peers look for a warning inside the result of a set
         told = b"".join((b'{"id":', route.request_id, kind, answer, b"}"))
         requester.put(requester.header(len(told)) + told)
 

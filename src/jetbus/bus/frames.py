@@ -34,7 +34,7 @@ from jetbus.rules import Rule, read_rule
 from jetbus.wire import binary, jsonrpc
 from jetbus.wire.binary import BadFrame, read_pair
 from jetbus.wire.dialects import BINARY, TRUE
-from jetbus.wire.jsonrpc import ABSENT, Message, Params
+from jetbus.wire.jsonrpc import ABSENT, Params
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
@@ -275,15 +275,15 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
     requester.send(jsonrpc.result(route.request_id, value or done))
 
 
-def answer(route: Route, message: Message) -> None:
+def answer(route: Route, result: Raw, error: Raw) -> None:
     """An owner that speaks JSON has answered a binary requester."""
     requester = route.requester
-    if message.error:
-        requester.send(binary.failure(route.request_id, _read_error(message.error)))
-    elif route.is_set and message.result in _PLAIN and not _wants_value(route.message):
+    if error:
+        requester.send(binary.failure(route.request_id, _read_error(error)))
+    elif route.is_set and result in _PLAIN and not _wants_value(route.message):
         requester.send(binary.response(route.request_id))
     else:
-        requester.send(binary.response(route.request_id, binary.body_of(bytes(message.result))))
+        requester.send(binary.response(route.request_id, binary.body_of(bytes(result))))
 
 
 def _read_error(raw: Raw) -> dict[str, Any]:
