@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import jetbus
-from jetbus.spark import BadOption, Pipeline, Tables
+from jetbus.spark import BadOption, NotTables, Pipeline, Tables
 from jetbus.spark.own_stages import read_stages
-from jetbus.spark.schemas import TABLES
 from jetbus.testing import running_daemon
 from spark.journals import numbers, write_events
 from spark.waits import WITHIN_S
@@ -36,14 +34,11 @@ def double(events):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a stage; its table is forgotten afterwards."""
-    standard = set(TABLES)
+def folder(tmp_path: Path) -> Path:
+    """A folder with a stage."""
     (tmp_path / "stages.toml").write_text(STAGES)
     (tmp_path / "mine.py").write_text(CODE)
-    yield tmp_path
-    for name in set(TABLES) - standard:
-        del TABLES[name]
+    return tmp_path
 
 
 def test_a_stage_of_ones_own_becomes_a_table_and_states(spark: SparkSession, folder: Path) -> None:
@@ -65,7 +60,6 @@ def test_a_stage_of_ones_own_becomes_a_table_and_states(spark: SparkSession, fol
         pipeline.start(every_s=0.1)
         shown = watcher.wait_for("spark/doubled/n/0", timeout_s=WITHIN_S).value
         assert shown == {"bus": "plant", "ts": "2026-03-01T00:00:00.014000Z", "seq": 14, "two": 28}
-    del TABLES["doubled"]  # as in another process
     rows = Tables(spark, tables).frame("doubled")
     assert sorted((row.seq, row.path, row.two) for row in rows.collect()) == [
         (n, f"n/{n % 7}", 2 * n) for n in range(1, 15)
@@ -74,6 +68,14 @@ def test_a_stage_of_ones_own_becomes_a_table_and_states(spark: SparkSession, fol
     with pytest.raises(BadOption, match="stage 'doubled': its table has other columns already"):
         Pipeline(spark, folder / "journal", tables, stage_file=folder / "stages.toml")
     Pipeline(spark, folder / "journal", tables).close()
+    # Another directory has tables of its own, whatever they are elsewhere.
+    elsewhere = folder / "elsewhere"
+    Pipeline(spark, folder / "journal", elsewhere).close()
+    with pytest.raises(NotTables, match="there is no table 'doubled'"):
+        Tables(spark, elsewhere).frame("doubled")
+    Pipeline(spark, folder / "journal", elsewhere, stage_file=folder / "stages.toml").close()
+    assert "other" in Tables(spark, elsewhere).frame("doubled").columns
+    assert "two" in Tables(spark, tables).frame("doubled").columns
 
 
 WRONG: dict[str, tuple[str, str, str]] = {

@@ -159,7 +159,7 @@ def test_merged_files_have_the_same_rows_in_order_of_path(
     log, files = written
     named(files)
     whole = files_of(tmp_path, "history", "history") + files_of(tmp_path, "history", "open")
-    days = [pq.ParquetFile(file).read() for file in merge_files(whole, "history", tmp_path / "merged")]
+    days = [pq.ParquetFile(file).read() for file in merge_files(whole, TABLES["history"], tmp_path / "merged")]
     assert len(days) < len(whole)
     assert_same("history", rows_of(pa.concat_tables(days)), reference.history(log))
     for day in days:

@@ -28,11 +28,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from jetbus.errors import JetError, Refused
 from jetbus.journal.instants import read_instant
 from jetbus.peer import Peer
+from jetbus.spark.catalog import read_catalog
 from jetbus.spark.clock import instant
 from jetbus.spark.errors import BadOption, BadQuestion
 from jetbus.spark.queries import QueryError, first_sentence
 from jetbus.spark.questions import check_question
-from jetbus.spark.schemas import TABLES
 from jetbus.spark.sink import plain
 from jetbus.spark.stages import SIZES
 from jetbus.spark.store import Tables
@@ -137,13 +137,13 @@ class Answers:
                 "meaning": table.meaning,
                 "columns": [{"name": one.name, "type": one.type, "meaning": one.meaning} for one in table.columns],
             }
-            for name, table in TABLES.items()
+            for name, table in read_catalog(self._directory).items()
         }
 
     # -- how one is answered
 
     def _queried(self, tables: Tables, sql: str) -> DataFrame:
-        for name in check_question(self._spark, sql, (*TABLES, OPEN_ALARMS)):
+        for name in check_question(self._spark, sql, (*tables.known, OPEN_ALARMS)):
             frame = tables.open_rows("alarms") if name == OPEN_ALARMS else tables.frame(name)
             frame.createOrReplaceTempView(name)
         return self._spark.sql(sql)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jetbus.spark.schemas import TABLES
+from jetbus.spark.schemas import Table
 
 __all__ = ["OPEN", "files_below", "merge_files", "named", "write_days", "write_places"]
 
@@ -84,15 +84,14 @@ def files_below(folder: Path) -> list[Path]:
 # -- merging
 
 
-def merge_files(files: Iterable[Path], table: str, folder: Path) -> list[str]:
+def merge_files(files: Iterable[Path], table: Table, folder: Path) -> list[str]:
     """Write the rows of some files of a table as one, in order of path: who looks for few of them can skip the rest."""
-    columns = TABLES[table].columns
-    texts = [column.name for column in columns if column.type == "string"]
+    texts = [column.name for column in table.columns if column.type == "string"]
     parts = [pq.ParquetFile(file, read_dictionary=texts).read() for file in files]
     rows = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries().combine_chunks()
-    order = [name for name in ("path", "seq") if name in rows.column_names] or [TABLES[table].time]
+    order = [name for name in ("path", "seq") if name in rows.column_names] or [table.time]
     keys = [_rank(rows[name].chunk(0)) for name in order]
-    return list(write_days(rows.take(pa.array(np.lexsort(keys[::-1]))), folder, TABLES[table].time))
+    return list(write_days(rows.take(pa.array(np.lexsort(keys[::-1]))), folder, table.time))
 
 
 def _rank(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

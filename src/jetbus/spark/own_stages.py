@@ -7,14 +7,12 @@
     publish = true              show the newest row of each path as a state, where the pipeline publishes
 
 The table has the name of the stage and is committed together with all others, each batch once. Its columns are known
-before anything runs, by asking the function about no events at all; a file beside the manifest remembers them, so that
-readers and later runs know the table without the function.
+before anything runs, by asking the function about no events at all; see ``catalog`` for how they are remembered.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -34,17 +32,14 @@ from jetbus.spark.errors import BadStage
 from jetbus.spark.schemas import TABLES, Column, Table
 from jetbus.spark.stages import OPEN, Stage
 
-__all__ = ["BadStage", "OwnStage", "know_tables", "read_stages", "remember_tables"]
+__all__ = ["OwnStage", "read_stages"]
 
-FILE = "own_tables.json"
 STAGES_MAX = 100
 """Stages in one file."""
 
 _WORDS: dict[str, type] = {"file": str, "function": str, "time": str, "publish": bool}
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_STANDARD = tuple(TABLES)
-"""The tables that are always there, as they were before any of the user's own became known."""
-_TAKEN = (*_STANDARD, OPEN, "rollups", "merging", "staging", "checkpoint", "pipeline", "query", "day", "into")
+_TAKEN = (*TABLES, OPEN, "rollups", "merging", "staging", "checkpoint", "pipeline", "query", "day", "into")
 _CASTS = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}
 _TYPES = ("string", "bigint", "double", "boolean", "timestamp")
 
@@ -142,36 +137,3 @@ def _table(
     if publish and types.get("path") != "string":
         raise BadStage(name, "there is no column 'path' of type string, which says where each row is to be shown")
     return Table(time, (function.__doc__ or f"Made by the stage {name}.").strip().splitlines()[0], columns)
-
-
-# -- tables of their own
-
-
-def know_tables(directory: Path) -> None:
-    """Make the tables of earlier stages known, so that they can be read and merged without their functions."""
-    try:
-        told = json.loads((directory / FILE).read_bytes())
-    except FileNotFoundError:
-        return
-    for name, (time, meaning, columns) in told.items():
-        _know(name, Table(time, meaning, tuple(Column(*column) for column in columns)))
-
-
-def remember_tables(directory: Path, stages: tuple[OwnStage, ...]) -> None:
-    """Make the tables of these stages known, now and to those who come later."""
-    if not stages:
-        return
-    for own in stages:
-        _know(own.name, own.table)
-    told = {name: table for name, table in TABLES.items() if name not in _STANDARD}
-    fresh = directory / f"{FILE}.new"
-    fresh.write_text(json.dumps(told), encoding="utf-8")
-    fresh.replace(directory / FILE)
-
-
-def _know(name: str, table: Table) -> None:
-    known = TABLES.get(name)
-    if known is not None and [column[:2] for column in known.columns] != [column[:2] for column in table.columns]:
-        was = ", ".join(f"{column.name} {column.type}" for column in known.columns)
-        raise BadStage(name, f"its table has other columns already ({was}); give the stage another name")
-    TABLES[name] = table

@@ -41,7 +41,7 @@ from jetbus.spark.clock import Clock, clock_after
 from jetbus.spark.errors import BadOption, JetSparkError
 from jetbus.spark.offsets import Seqs, ends_of
 from jetbus.spark.options import Daemon, read_options
-from jetbus.spark.own_stages import OwnStage, know_tables, read_stages, remember_tables
+from jetbus.spark.own_stages import OwnStage, read_stages
 from jetbus.spark.parts import PART_EVENTS
 from jetbus.spark.queries import explained
 from jetbus.spark.remote import let_go
@@ -108,7 +108,6 @@ class Pipeline:
             wanted = read_alarms(alarm_file)
             check_alarms(wanted, spark)
             self._watching = Watching(wanted)
-        know_tables(Path(directory))
         self._own: tuple[OwnStage, ...] = () if stage_file is None else read_stages(stage_file, spark)
         sizes = {"eventsPerPartition": str(PART_EVENTS), "maxEventsPerBatch": str(batch_events_max)}
         self._options = {**sizes, **_fixed(options), **where(self._journals)}
@@ -128,7 +127,7 @@ class Pipeline:
         self.store = Store(directory)
         try:
             self._check_range()
-            remember_tables(self.store.directory, self._own)
+            self.store.add_tables({own.name: own.table for own in self._own})
         except BaseException:
             self.store.close()
             raise
@@ -353,7 +352,10 @@ def where(journals: Sequence[str]) -> dict[str, str]:
     urls = [one for one in journals if "://" in one and not one.startswith("file:")]
     if urls and len(urls) < len(journals):
         raise BadOption("journal", "folders and daemons cannot be read by one pipeline; give only the one or the other")
-    return {"url" if urls else "paths": json.dumps(list(journals))}
+    if urls:
+        return {"url": json.dumps(urls)}
+    # Java may have been started in another folder.
+    return {"paths": json.dumps([one if one.startswith("file:") else str(Path(one).absolute()) for one in journals])}
 
 
 def _publish_to(url: str | Daemon | None, options: dict[str, str]) -> Daemon:

@@ -6,6 +6,8 @@ partition column of every table on disk.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql.types import (
@@ -192,14 +194,16 @@ _ALARMS = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {
-    "events": _EVENTS,
-    "history": _HISTORY,
-    "rollups_1s": _ROLLUPS,
-    "rollups_1m": _ROLLUPS,
-    "rollups_1h": _ROLLUPS,
-    "availability": _AVAILABILITY,
-    "requests": _REQUESTS,
-    "alarms": _ALARMS,
-}
-"""Every table by the name it has on disk and in SQL."""
+TABLES: Mapping[str, Table] = MappingProxyType(
+    {
+        "events": _EVENTS,
+        "history": _HISTORY,
+        "rollups_1s": _ROLLUPS,
+        "rollups_1m": _ROLLUPS,
+        "rollups_1h": _ROLLUPS,
+        "availability": _AVAILABILITY,
+        "requests": _REQUESTS,
+        "alarms": _ALARMS,
+    }
+)
+"""The standard tables by the names they have on disk and in SQL."""

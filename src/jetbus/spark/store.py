@@ -2,6 +2,7 @@
 
     DIR/
       manifest.json                      which files count; see ``manifest``
+      own_tables.json                    tables of the user's own stages; see ``catalog``
       events/day=2026-03-01/...parquet   the tables, each by day
       open/history/...parquet            what a stage carries to the next batch
       staging/                           a batch that is being made
@@ -30,11 +31,11 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
+from jetbus.spark.catalog import read_catalog, with_own
 from jetbus.spark.errors import NotTables
 from jetbus.spark.files import OPEN, files_below, merge_files
 from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
-from jetbus.spark.own_stages import know_tables
-from jetbus.spark.schemas import TABLES, Table
+from jetbus.spark.schemas import Table
 
 __all__ = ["Store", "Tables", "attach"]
 
@@ -99,6 +100,7 @@ class Store:
         else:
             manifest = Manifest()
             write_manifest(self.directory, manifest)
+        self.tables = read_catalog(self.directory)
         self._sweep(manifest)
         return manifest
 
@@ -107,7 +109,7 @@ class Store:
         for left in (self.staging, self._merged):
             shutil.rmtree(left, ignore_errors=True)
         kept = manifest.files()
-        for place in (*TABLES, OPEN):
+        for place in (*self.tables, OPEN):
             for file in (self.directory / place).rglob("*.parquet"):
                 if str(file.relative_to(self.directory)) not in kept:
                     file.unlink()
@@ -138,6 +140,10 @@ class Store:
         """Where Spark keeps how far the stream has come; it belongs to just these tables."""
         return self.directory / "checkpoint" / self.manifest.id
 
+    def add_tables(self, own: Mapping[str, Table]) -> None:
+        """Have tables besides the standard ones, now and for those who come later."""
+        self.tables = with_own(self.directory, own)
+
     # -- a batch
 
     def begin(self) -> None:
@@ -149,7 +155,9 @@ class Store:
         files = self.manifest.open.get(stage, [])
         if not files:
             return None
-        return spark.read.schema(TABLES[table].schema).parquet(*[str(self.directory / file.path) for file in files])
+        return spark.read.schema(self.tables[table].schema).parquet(
+            *[str(self.directory / file.path) for file in files]
+        )
 
     def open_files(self, stage: str) -> list[Path]:
         """The files of the rows that a stage has left open."""
@@ -157,12 +165,13 @@ class Store:
 
     def stage(self, rows: DataFrame, name: str, table: str) -> None:
         """Write what a stage gives, its column ``into`` saying where each row belongs."""
-        day = F.when(F.col("into") != OPEN, F.to_date(TABLES[table].time))
+        day = F.when(F.col("into") != OPEN, F.to_date(self.tables[table].time))
         rows.withColumn("day", day).write.mode("overwrite").partitionBy("into", "day").parquet(str(self.staging / name))
 
     def staged(self, spark: SparkSession, name: str, table: str) -> DataFrame:
         """What a stage has just written, to go on from."""
-        return spark.read.schema(TABLES[table].schema).parquet(str(self.staging / name)).select(*TABLES[table].names)
+        known = self.tables[table]
+        return spark.read.schema(known.schema).parquet(str(self.staging / name)).select(*known.names)
 
     def commit(self, stages: Iterable[str], seqs: Mapping[str, int], clock_us: Mapping[str, int]) -> None:
         """Make what these stages have written part of the tables, all at once."""
@@ -224,7 +233,9 @@ class Store:
         if groups:
             (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
             paths = [self.directory / file.path for file in files]
-            self._merge = Merge(table, day, files, self._merger.submit(merge_files, paths, table, self._merged))
+            self._merge = Merge(
+                table, day, files, self._merger.submit(merge_files, paths, self.tables[table], self._merged)
+            )
 
     def _settle(self) -> int:
         """Let what has been merged take the place of what it was merged from."""
@@ -299,24 +310,24 @@ class Tables:
     def __init__(self, spark: SparkSession, directory: str | Path) -> None:
         self.spark = spark
         self.directory = Path(directory).absolute()
-        know_tables(self.directory)
-        self.manifest = read_manifest(self.directory)
+        self.refresh()
 
     def refresh(self) -> None:
         """Look at what has been committed since."""
+        self.known = read_catalog(self.directory)
         self.manifest = read_manifest(self.directory)
 
     def frame(self, name: str) -> DataFrame:
         """One table; those of values in force and states on the bus have their open rows, too."""
-        if name not in TABLES:
-            raise NotTables(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-        table = TABLES[name]
+        if name not in self.known:
+            raise NotTables(f"there is no table {name!r}; there are {', '.join(self.known)}")
+        table = self.known[name]
         rows = self._read(table, self.manifest.tables.get(name, []), name)
         return rows.unionByName(self.open_rows(name)) if name in SHOWN_OPEN else rows
 
     def open_rows(self, name: str) -> DataFrame:
         """The rows of a table whose end is not known yet."""
-        table = TABLES[name]
+        table = self.known[name]
         files = self.manifest.open.get("rollups" if name.startswith("rollups") else name, [])
         rows = self._read(table, files, None)
         return rows.withColumn("day", F.to_date(table.time))
@@ -338,7 +349,7 @@ def attach(spark: SparkSession, directory: str | Path) -> Tables:
     see what has come since.
     """
     tables = Tables(spark, directory)
-    for name in TABLES:
+    for name in tables.known:
         tables.frame(name).createOrReplaceTempView(name)
     tables.open_rows("alarms").createOrReplaceTempView("alarms_open")
     return tables
