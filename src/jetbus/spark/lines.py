@@ -26,6 +26,7 @@ __all__ = [
     "Keys",
     "Line",
     "availability_of",
+    "ended_by_cuts",
     "history_of",
     "ints",
     "keys_of",
@@ -176,7 +177,8 @@ def line_of(rows: pa.Table, keys: Keys, clock: Clock) -> Line:
     key, seq, at, event = keys.of_rows[row], ints(rows["seq"])[row], ints(rows["ts"])[row], code[row]
     told = flags(rows["told"])[row]
     if clock.cuts:
-        ends = _cuts(key, keys, clock)
+        paths = np.unique(key)
+        ends = ended_by_cuts(paths, keys.bus_of(paths), keys, clock)
         size = len(ends[0])
         key, seq, at, event = (np.concatenate(pair) for pair in zip((key, seq, at, event), ends, strict=True))
         told = np.concatenate([told, np.zeros(size, np.bool_)])
@@ -201,13 +203,11 @@ def line_of(rows: pa.Table, keys: Keys, clock: Clock) -> Line:
     )
 
 
-def _cuts(key: Ints, keys: Keys, clock: Clock) -> tuple[Ints, ...]:
-    """Each cut of a bus for each of its paths: columns key, seq, at, event."""
-    paths = np.unique(key)
-    bus_of = keys.bus_of(paths)
+def ended_by_cuts(lines: Ints, bus_of: Ints, keys: Keys, clock: Clock) -> tuple[Ints, ...]:
+    """Each cut of a bus for each of its lines, which are paths or parts of them: columns line, seq, at, event."""
     place = {bus: n for n, bus in enumerate(keys.buses.to_pylist())}
     found = [
-        (paths[bus_of == place[cut.bus]], cut.seq, cut.until_us, EVENTS.index(cut.event))
+        (lines[bus_of == place[cut.bus]], cut.seq, cut.until_us, EVENTS.index(cut.event))
         for cut in clock.cuts
         if cut.bus in place
     ]

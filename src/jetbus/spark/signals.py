@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from jetbus.spark.clock import Clock
 from jetbus.spark.files import OPEN
-from jetbus.spark.lines import NONE, Flags, Ints, Keys, flags, ints, keys_of, names, times
+from jetbus.spark.lines import NONE, Flags, Ints, Keys, ended_by_cuts, flags, ints, keys_of, names, times
 
 __all__ = ["Watch", "give_signals", "with_places"]
 
@@ -93,19 +93,9 @@ def _in_order(seen: pa.Table, keys: Keys, size: int, clock: Clock) -> _Rows:
 def _cuts(line: Ints, keys: Keys, size: int, clock: Clock) -> _Rows:
     """The end of everything on a bus, for each alarm and path of it that is known."""
     lines = np.unique(line)
-    bus_of = keys.bus_of(lines % size)
-    place = {bus: n for n, bus in enumerate(keys.buses.to_pylist())}
-    found = [(lines[bus_of == place[cut.bus]], cut) for cut in clock.cuts if cut.bus in place]
-    counts = [len(ended) for ended, _ in found]
-    total = sum(counts)
-    no, yes = np.zeros(total, np.bool_), np.ones(total, np.bool_)
-    return _Rows(
-        np.concatenate([ended for ended, _ in found]) if found else np.empty(0, np.int64),
-        np.repeat(np.array([cut.seq for _, cut in found], np.int64), counts),
-        np.repeat(np.array([cut.until_us for _, cut in found], np.int64), counts),
-        *(no, yes, no),
-        np.full(total, -1),
-    )
+    ended, seq, at, _event = ended_by_cuts(lines, keys.bus_of(lines % size), keys, clock)
+    no, yes = np.zeros(len(ended), np.bool_), np.ones(len(ended), np.bool_)
+    return _Rows(ended, seq, at, on=no, off=yes, told=no, row=np.full(len(ended), -1))
 
 
 def _signals(rows: _Rows, due: Ints, now: Ints) -> Ints:
