@@ -5,6 +5,9 @@ Needs pyspark and Java 17: ``pip install 'jetbus[spark]'``.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 try:
     import pyspark as _pyspark  # noqa: F401 - here, to say what is missing before anything else does
 except ModuleNotFoundError as _missing:
@@ -23,11 +26,13 @@ from jetbus.spark.errors import (
     NotTables,
     SetsFailed,
 )
-from jetbus.spark.journals import read_journals
-from jetbus.spark.pipeline import Batch, Pipeline
 from jetbus.spark.session import session
-from jetbus.spark.sink import Published, Publisher, publish
-from jetbus.spark.store import Tables, attach
+
+if TYPE_CHECKING:
+    from jetbus.spark.journals import read_journals
+    from jetbus.spark.pipeline import Batch, Pipeline
+    from jetbus.spark.sink import Published, Publisher, publish
+    from jetbus.spark.store import Tables, attach
 
 __all__ = [
     "BadAlarm",
@@ -49,3 +54,22 @@ __all__ = [
     "read_journals",
     "session",
 ]
+
+_HOMES = {
+    "Batch": "pipeline",
+    "Pipeline": "pipeline",
+    "Published": "sink",
+    "Publisher": "sink",
+    "Tables": "store",
+    "attach": "store",
+    "publish": "sink",
+    "read_journals": "journals",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The rest is loaded when it is first asked for: the Python below Spark that only finds the format needs none."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jetbus.spark' has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(f"jetbus.spark.{_HOMES[name]}"), name)
+    return globals()[name]

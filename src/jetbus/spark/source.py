@@ -44,7 +44,6 @@ from jetbus.spark.buses import (
 )
 from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import Daemon, Options, Place, read_options
-from jetbus.spark.remote import connect, keeps_journal, tree_now
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 from jetbus.spark.workers import settle
 
@@ -101,6 +100,8 @@ class JetSource(DataSource):
         if not options.daemons:
             open_buses(options.places)
             return options
+        from jetbus.spark.remote import connect, keeps_journal  # brings peers, which nobody else needs
+
         if options.as_of == NOW:
             for daemon in options.daemons:
                 connect(daemon).close()
@@ -310,6 +311,8 @@ class TreeReader(DataSourceReader):
             return
         schema, rule = arrow_of(self.columns), self.options.rule
         if isinstance(partition.place, Daemon) and partition.instant_us is None:
+            from jetbus.spark.remote import tree_now
+
             if rows := tree_now(partition.place, rule):
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)
             return
