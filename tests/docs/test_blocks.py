@@ -1,31 +1,23 @@
 """Every fenced block of every page is run by some test; which one, its fence says.
 
-The languages of fences are those of `support.docs`. Blocks that can run nowhere here have the second word `elsewhere`
-and are counted, so that there is no more of them than was meant.
+The languages of fences are those of `support.docs`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
-import zipfile
-from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import click
-import pyspark
 import pytest
 
 from cli.test_examples import LINES as RUN_LINES
 from cli.test_examples import lines as lines_of_cli
 from cli.test_spark import EXAMPLES as SPARK_LINES
-from jetbus.cli.main import jet
 from support.daemon import Daemon
 from support.docs import DEADLINE_S, DOCS, PAGES, ROOT, Block, Reader, blocks_of, without_blocks
 
@@ -58,8 +50,6 @@ SHELL = {
 """Which test types the plain shell of a page, all of it."""
 TEXTS = {"docs/rules.md": "test_peer_docs.py"}
 """Which test reads the blocks of text: a grammar."""
-ELSEWHERE = {"docs/cluster.md": 2}
-"""How many blocks of a page can run on other machines only: on YARN and on Kubernetes."""
 
 
 def name_of(block: Block) -> str:
@@ -85,7 +75,6 @@ RUN: dict[str, Callable[[Block], bool]] = {
     "compared by another test": lambda block: block.language == "text" and name_of(block) in TEXTS,
     "exchanged by binary/test_spec.py": lambda block: block.language == "" and block.page.name == "binary-protocol.md",
     "given to the cluster of spark/test_cluster.py": lambda block: block.word == "spark-defaults.conf",
-    "for other machines": lambda block: block.word == "elsewhere",
 }
 """What can become of a block."""
 
@@ -191,76 +180,3 @@ def test_blocks_run(block: Block, daemon: Daemon, tmp_path: Path) -> None:
 def test_some_blocks_run() -> None:
     """There are blocks to run, so that the test above cannot pass by finding none."""
     assert {block.language for block in ALONE} == {"python", "sh"}
-
-
-# -- blocks for other machines
-
-
-def check_command(line: str) -> None:
-    """The command of jet can be meant; variables may be set before it."""
-    check_jet(shlex.split(re.sub(r"^(?:\w+=\S+ )*jet ", "", line)))
-
-
-def check_jet(words: list[str]) -> None:
-    """The command is there and takes these words."""
-    with click.Context(jet) as context:
-        command: Any = jet.get_command(context, words[0])
-    assert command, words
-    if isinstance(command, click.Group):
-        command, words = command.commands[words[1]], words[1:]
-    command.make_parser(click.Context(command)).parse_args(words[1:])
-
-
-def settings_of_spark() -> bytes:
-    """The classes that name Spark's settings for executors and for Kubernetes."""
-    found = b""
-    for jar in ("spark-core", "spark-kubernetes"):
-        (archive,) = Path(pyspark.__file__).parent.glob(f"jars/{jar}_*.jar")
-        with zipfile.ZipFile(archive) as packed:
-            names = [name for name in packed.namelist() if re.search(r"/(?:k8s/Config|config/package)\$\.class$", name)]
-            found += b"".join(map(packed.read, names))
-    return found
-
-
-def check_setting(line: str) -> None:
-    """Spark knows the setting, or what a volume's begins and ends with."""
-    name = line.split()[0]
-    volume = re.fullmatch(r"(spark\.kubernetes\.executor\.volumes\.)\w+\.\w+\.(mount\.path|options\.)\w*", name)
-    known = settings_of_spark()
-    assert [part for part in (volume.groups() if volume else [name]) if part.encode() not in known] == []
-
-
-LOOKED_UP: dict[str, Callable[[str], None]] = {"sh": check_command, "properties": check_setting}
-FOREIGN = [
-    pytest.param(block.language, line, id=f"{block.where} {line}")
-    for block in BLOCKS
-    if block.word == "elsewhere"
-    for line in block.commands
-]
-
-
-def test_few_blocks_run_elsewhere() -> None:
-    """Blocks that nobody runs are as many as were meant."""
-    found = Counter(name_of(block) for block in BLOCKS if block.word == "elsewhere")
-    assert found == ELSEWHERE
-
-
-@pytest.mark.parametrize(("language", "line"), FOREIGN)
-def test_lines_for_other_machines_can_be_meant(language: str, line: str) -> None:
-    """Commands, flags and settings of blocks that run elsewhere exist."""
-    LOOKED_UP[language](line)
-
-
-@pytest.mark.parametrize(
-    ("language", "line"),
-    [
-        ("sh", "jet nothing"),
-        ("sh", "A=1 jet ls --no-such-flag"),
-        ("properties", "spark.kubernetes.no.such.setting 1"),
-        ("properties", "spark.kubernetes.executor.volumes.persistentVolumeClaim.site.mounted /srv"),
-    ],
-)
-def test_wrong_lines_for_other_machines_are_found(language: str, line: str) -> None:
-    """A command, a flag or a setting that does not exist is found."""
-    with pytest.raises((AssertionError, click.ClickException)):
-        LOOKED_UP[language](line)

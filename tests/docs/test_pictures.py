@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as Xml
 
+import click
 import pytest
 
-from docs.test_blocks import check_jet
+from jetbus.cli.main import jet
 from support.docs import DOCS, PAGES
 
 PICTURES = sorted(DOCS.rglob("*.svg"))
@@ -28,6 +30,16 @@ def test_pictures_are_used() -> None:
     """Every picture is on a page."""
     shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))}
     assert {picture.name for picture in PICTURES} <= {Path(name).name for name in shown}
+
+
+def check_jet(words: list[str]) -> None:
+    """The command is there and takes these words."""
+    with click.Context(jet) as context:
+        command: Any = jet.get_command(context, words[0])
+    assert command, words
+    if isinstance(command, click.Group):
+        command, words = command.commands[words[1]], words[1:]
+    command.make_parser(click.Context(command)).parse_args(words[1:])
 
 
 def test_the_bus_that_is_watched() -> None:

@@ -14,7 +14,6 @@ import jetbus
 from cli.plant import plant
 from docs.test_blocks import SHELL, follow
 from jetbus.cli.main import run
-from jetbus.spark.schemas import TABLES
 from jetbus.testing import RunningDaemon, running_daemon
 from spark.journals import numbers, write_events
 from support.docs import DOCS, ROOT, blocks_of, run_block
@@ -33,15 +32,6 @@ SMALLER = {
     "--journals 100 300 1000 --events 5000": "--journals 2 3 --events 40",
 }
 """Figures of the page on sizing, and those that a test has time for."""
-
-
-@pytest.fixture(autouse=True)
-def _own_tables() -> Iterator[None]:
-    """Tables of a page's stages are forgotten after it."""
-    standard = dict(TABLES)
-    yield
-    TABLES.clear()
-    TABLES.update(standard)
 
 
 @pytest.fixture

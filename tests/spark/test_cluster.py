@@ -13,13 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
 from pyspark.sql import SparkSession
 
+from jetbus.cli.main import run
 from jetbus.spark import Tables
-from jetbus.spark.schemas import TABLES
 from spark import reference
 from spark.compare import assert_same, rows_of
 from spark.drivers import kill
@@ -40,8 +40,10 @@ SETTINGS = FOR_FEW_ROWS | {
 }
 """Beside those of the page: all on loopback, and no task before both workers are there."""
 
-((RUN,), (EXPORT, MASTER, WORKER)) = [block.commands for block in blocks_of(DOCS / "cluster.md") if block.is_shell]
-(DEFAULTS,) = [block for block in blocks_of(DOCS / "cluster.md") if block.is_file]
+PAGE = DOCS / "cluster.md"
+((RUN,), (EXPORT, MASTER, WORKER), (RUN_ON_YARN,)) = [block.commands for block in blocks_of(PAGE) if block.is_shell]
+DEFAULTS, ON_KUBERNETES = [block for block in blocks_of(PAGE) if block.is_file]
+VOLUMES = "spark.kubernetes.executor.volumes."
 HERE = {
     "/opt/jet/bin/python": sys.executable,
     "--host head --port 7077": "--host 127.0.0.1 --port 0 --webui-port 0",
@@ -186,4 +188,31 @@ def test_a_pipeline_on_a_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     assert doubled == sorted(2.0 * n for n in range(1, EVENTS + 1) for _ in BUSES)
     assert cluster.busy_executors() == WORKERS
     assert re.findall(r"-Xmx(\w+)", cluster.command_of_executors()) == ["512M"] * WORKERS
-    del TABLES["twice"]  # other tests know nothing of it
+
+
+def test_the_command_for_yarn(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command for YARN runs; here with another master, and until it has read the journals."""
+    write_events(tmp_path / "journals" / "a", numbers(EVENTS, bus="a"), bus="a")
+    variables, command = re.fullmatch(r"((?:\w+=\S+ )+)jet (.*)", RUN_ON_YARN).groups()  # type: ignore[union-attr]
+    for variable in shlex.split(here(variables)):
+        monkeypatch.setenv(*variable.split("="))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    line = command.replace("/mnt", str(tmp_path)).replace("--master yarn", "--master local[2] --once")
+    assert run(shlex.split(line)) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["events"] == EVENTS
+    assert Tables(spark, tmp_path / "tables").frame("events").count() == EVENTS
+
+
+def test_settings_for_kubernetes(spark: SparkSession) -> None:
+    """Spark's own code for Kubernetes reads the settings of the page: executors of an image, with the site's volume."""
+    java: Any = spark._jvm
+    kubernetes, cluster = java.org.apache.spark.deploy.k8s, java.org.apache.spark.scheduler.cluster
+    conf = java.org.apache.spark.SparkConf(False)
+    for line in ON_KUBERNETES.commands:
+        conf.set(*line.split())
+    assert conf.get(kubernetes.Config.EXECUTOR_CONTAINER_IMAGE()).get() == "jet-spark"
+    volume = kubernetes.KubernetesVolumeUtils.parseVolumesWithPrefix(conf, VOLUMES).head()
+    assert (volume.mountPath(), volume.volumeConf().claimName()) == ("/srv", "site")
+    assert cluster.SchedulerBackendUtils.getInitialTargetExecutorNumber(conf, 0) == 4

@@ -9,7 +9,6 @@ What is done with a block is said by its fence: the language, and a second word.
     sh                  is typed line by line, with figures and places that fit a test
     sh run, python run  runs by itself
     json, toml          is what a daemon is sent, tells or is configured with
-    ... elsewhere       needs machines that are not here; its words are looked up
 
 A print in a loop has what all its rounds print in the comment lines right after the loop. In the output of a console
 `...` stands for anything, an instant for any instant, a decimal for any decimal, and the usual ports for those of the
