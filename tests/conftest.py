@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 Daemons = Callable[..., Daemon]
 SPARK_WITHIN_S = 900
 """What takes seconds with Spark takes minutes on a busy machine."""
+KILLS = "test_crashes.py"
+"""Looks at what has come of the kills."""
+
+
+class Killed(NamedTuple):
+    """A process that kills a pipeline again and again, and where."""
+
+    process: subprocess.Popen[str]
+    folder: Path
 
 
 def pytest_configure() -> None:
@@ -29,13 +40,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a real Spark comes last: it takes longest."""
+    """What needs a real Spark comes last: it takes longest. Kills go on meanwhile, so that their test is the last."""
     for item in items:
         if "spark" in item.path.parts:
             item.add_marker("spark")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_WITHIN_S))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("spark") is not None, item.path.name == KILLS))
 
 
 @pytest.fixture(scope="session")
@@ -45,16 +56,36 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_folder: Path) -> Iterator[SparkSession]:
+def spark(spark_folder: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """One Spark session for all tests: starting one takes as long as ten of them."""
-    from spark.machines import READY_WITHIN_S, start_session
+    from spark.machines import patience, start_session
 
+    if any(item.path.name == KILLS for item in request.session.items):
+        request.getfixturevalue("killed")
     running = start_session(spark_folder)
-    with pytest.MonkeyPatch.context() as patch:  # Spark keeps the machine busy
-        for name in ("support.daemon.READY_WITHIN_S", "support.daemon.STOP_WITHIN_S", "jetbus.testing.START_S"):
-            patch.setattr(name, READY_WITHIN_S)
+    with patience():
         yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    """A pipeline that is killed while other tests run: that takes minutes."""
+    folder = tmp_path_factory.mktemp("killed")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from spark.kills import main; main(sys.argv[2])"
+    with (
+        (folder / "complaints").open("wb") as complaints,
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(Path(__file__).parent), str(folder)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+        ) as process,
+    ):
+        yield Killed(process, folder)
+        process.terminate()
 
 
 @pytest.fixture(scope="session")

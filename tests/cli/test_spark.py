@@ -1,9 +1,9 @@
-"""pipeline and sql: every example, and what they answer, in one process, because Spark takes seconds to start."""
+"""pipeline and sql: every example, and what they answer, in the one Spark of all tests."""
 
 from __future__ import annotations
 
 import json
-import sys
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,24 +15,16 @@ from cli.plant import record
 from cli.running import Jet
 from cli.test_examples import ALL
 from jetbus.cli.frame import Command
+from jetbus.cli.main import run
 from spark.machines import environment
 from support.daemon import Daemon
 
 SECONDS = 20
 WITHIN_S = 800
-"""All of it takes a minute, but many on a busy machine."""
+"""Spark starts in seconds, but not on a busy machine."""
 ALARMS = """[alarm.high]
 rule = "plant/tank/level"
 when = "num >= 15"
-"""
-PROGRAM = """
-import contextlib, io, json, shlex, sys
-from jetbus.cli.main import run
-for line in json.load(sys.stdin):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(shlex.split(line)[1:])
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
 EXAMPLES = [
     example.line
@@ -76,9 +68,15 @@ class Said(NamedTuple):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(WITHIN_S + 60)
-def test_the_spark_side(tmp_path: Path, start_daemon: Callable[..., Daemon]) -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_spark_side(
+    tmp_path: Path,
+    start_daemon: Callable[..., Daemon],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Tables are made, kept, looked at and asked; alarms are tried on what was; mistakes are told in one sentence."""
+    monkeypatch.chdir(tmp_path)
     record(tmp_path / "log", SECONDS)
     (tmp_path / "alarms.toml").write_text(ALARMS)
     (tmp_path / "bad.toml").write_text(ALARMS.replace("num >=", "nmu >="))
@@ -91,7 +89,7 @@ def test_the_spark_side(tmp_path: Path, start_daemon: Callable[..., Daemon]) -> 
         shown: list[tuple[str, Any]] = []
         peer.add_state("n", 21)
         peer.fetch("spark/**", lambda event: shown.append((event.path, event.value)), policy="every")
-        said = run_all(tmp_path, lines)
+        said = [run_here(line, capsys) for line in lines]
         states = dict(reversed(shown))
     for line, one in zip(EXAMPLES, said, strict=False):
         assert (one.code, one.err) == (0, ""), (line, one)
@@ -100,15 +98,11 @@ def test_the_spark_side(tmp_path: Path, start_daemon: Callable[..., Daemon]) -> 
     check_live(asked, states)
 
 
-def run_all(tmp_path: Path, lines: list[str]) -> list[Said]:
-    """Run these lines, one after the other in one process."""
-    done = Jet("", tmp_path)._run(
-        [sys.executable, "-c", PROGRAM], json.dumps(lines), {"SPARK_MASTER": "local[2]", **environment()}, WITHIN_S
-    )
-    assert done.code == 0, done
-    said = [Said(*json.loads(line)) for line in done.out.splitlines()]
-    assert len(said) == len(lines)
-    return said
+def run_here(line: str, capsys: pytest.CaptureFixture[str]) -> Said:
+    """Type a line in this process, which has a Spark."""
+    capsys.readouterr()
+    code = run(shlex.split(line)[1:])
+    return Said(code, *capsys.readouterr())
 
 
 def check_live(asked: dict[str, Said], states: dict[str, Any]) -> None:

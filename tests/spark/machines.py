@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,15 @@ FOR_FEW_ROWS = {
 PRELOAD = Path(__file__).with_name("preload")
 READY_WITHIN_S = 400
 """A Java machine that starts on a busy machine takes its time."""
+
+
+@contextlib.contextmanager
+def patience() -> Iterator[None]:
+    """Daemons may take longer to start and to stop: Spark keeps the machine busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("support.daemon.READY_WITHIN_S", "support.daemon.STOP_WITHIN_S", "jetbus.testing.START_S"):
+            patch.setattr(name, READY_WITHIN_S)
+        yield
 
 
 def environment(settings: Mapping[str, str] = FOR_FEW_ROWS) -> dict[str, str]:
