@@ -28,7 +28,6 @@ from jetbus.spark import Batch, Pipeline, session
 from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, schema_of
 
-ROUNDS = 5
 PATHS = 1000
 RATE_PER_S = 20_000
 SEGMENT_BYTES = 4 * 1024 * 1024
@@ -91,36 +90,40 @@ def stream(frame: DataFrame, folder: Path) -> None:
     shutil.rmtree(place)
 
 
-def compare(name: str, events: int, jet: Callable[[], object], native: Callable[[], object]) -> None:
-    """Run both in turn, and print how they compare."""
-    rounds = [(timed(jet), timed(native)) for _ in range(ROUNDS)][1:]
-    jet_s, native_s = (statistics.median(column) for column in zip(*rounds, strict=True))
-    each = ", ".join(f"{theirs / ours:.2f}" for ours, theirs in rounds)
+def compare(name: str, events: int, rounds: int, jet: Callable[[], object], native: Callable[[], object]) -> None:
+    """Run both in turn, once to warm up, and print how they compare."""
+    found = [(timed(jet), timed(native)) for _ in range(1 + rounds)][1:]
+    jet_s, native_s = (statistics.median(column) for column in zip(*found, strict=True))
+    each = ", ".join(f"{theirs / ours:.2f}" for ours, theirs in found)
     print(f"{name:28} {events / jet_s:12,.0f} events/s   {native_s / jet_s:5.2f} of Parquet ({each})", flush=True)
 
 
-def compare_all(spark: SparkSession, directory: Path, parquet: Path, scratch: Path, events: int) -> None:
+def compare_all(spark: SparkSession, scratch: Path, events: int, rounds: int) -> None:
+    directory, parquet = scratch / "journal", scratch / "parquet"
     jet = spark.read.format("jet").load(str(directory))
     jet.write.mode("overwrite").parquet(str(parquet))
     all_columns = schema_of(JOURNAL)
     native = spark.read.schema(all_columns).parquet(str(parquet))
-    compare("scan of all columns", events, partial(scan, jet), partial(scan, native))
+    compare("scan of all columns", events, rounds, partial(scan, jet), partial(scan, native))
     compare(
         "scan of three columns",
         events,
+        rounds,
         partial(scan, spark.read.format("jet").schema(COLUMNS).load(str(directory))),
         partial(scan, spark.read.schema(COLUMNS).parquet(str(parquet))),
     )
     compare(
         "AvailableNow to Parquet",
         events,
+        rounds,
         partial(stream, spark.readStream.format("jet").load(str(directory)), scratch),
         partial(stream, spark.readStream.schema(all_columns).parquet(str(parquet)), scratch),
     )
     # Whole history of a journal that is compacted but for its newest segment.
     begin_segment(directory)
     journal.compact(directory)
-    compare("scan of compacted history", events, partial(scan, read_journals(spark, directory)), partial(scan, native))
+    whole = read_journals(spark, directory)
+    compare("scan of compacted history", events, rounds, partial(scan, whole), partial(scan, native))
 
 
 class Progress:
@@ -201,6 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--batch-events", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=4, help="of each comparison")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--only", choices=["compare", "pipeline"])
@@ -217,7 +221,7 @@ def main() -> None:
             alarms = "" if given.no_alarms else ALARMS
             pipeline(spark, scratch, given.events, given.batch_events, given.every, alarms)
         if given.only != "pipeline":
-            compare_all(spark, scratch / "journal", scratch / "parquet", scratch, given.events)
+            compare_all(spark, scratch, given.events, given.rounds)
         spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from inmemory import RecordingOutbox
 from jetbus.bus.access import Access, Auth, read_access
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element
 from jetbus.errors import Invalid
+from support.inmemory import RecordingOutbox
 
 NOBODY = None
 GUEST = Auth("guest", (), (), ())

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inmemory import IdleLoop, MemoryTransport, Peer, frames_of
 from jetbus.bus.bus import Bus
 from jetbus.bus.session import Session
 from jetbus.daemon.outbox import Flow, SocketOutbox
+from support.inmemory import IdleLoop, MemoryTransport, Peer, frames_of
 
 NEVER_BYTES = 1 << 40
 OWNER = 0

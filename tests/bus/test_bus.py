@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from inmemory import Peer
 from jetbus.bus.access import Auth
 from jetbus.bus.bus import Bus
 from jetbus.bus.limits import Limits
 from jetbus.daemon.users import Users
 from jetbus.errors import JetError
+from support.inmemory import Peer
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 

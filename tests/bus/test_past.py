@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inmemory import Peer
 from jetbus.bus.bus import Bus
 from jetbus.bus.past import CATCH_UP_ROUNDS, Happened, Replay, Then, entry, passing, with_ts
 from jetbus.errors import Internal, NotAllowed
 from jetbus.rules import EVERYTHING, Rule, parse_rule
 from jetbus.wire import jsonrpc
+from support.inmemory import Peer
 
 Told = tuple[str, str, bytes | None, bool, str]
 ABOVE_4 = parse_rule("** value>4")

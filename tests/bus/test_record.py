@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from inmemory import Peer
 from jetbus.bus.bus import Bus
 from jetbus.bus.record import tell_again
 from jetbus.bus.session import Session
+from support.inmemory import Peer
 
 
 class Kept:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inmemory import RecordingOutbox
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.wire.dialects import NODE_JET_3
+from support.inmemory import RecordingOutbox
 
 TICK_S = 0.02
 """A deadline may be met this late, because deadlines are kept in ticks."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inmemory import Peer
 from jetbus.bus.bus import Bus
+from support.inmemory import Peer
 
 MISSING = object()
 

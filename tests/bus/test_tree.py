@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from inmemory import RecordingOutbox
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
 from jetbus.errors import Occupied
 from jetbus.rules import read_matcher, read_rule
+from support.inmemory import RecordingOutbox
 
 OWNER = Session(1, RecordingOutbox())
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from inmemory import IdleLoop, MemoryTransport, Peer, frames_of
 from jetbus.bus.bus import Bus
 from jetbus.daemon.outbox import Flow, SocketOutbox
+from support.inmemory import IdleLoop, MemoryTransport, Peer, frames_of
 
 SOFT_BYTES = 1000
 HARD_BYTES = 10_000

@@ -27,7 +27,7 @@ MARCH = 20
 """Events that were recorded in March."""
 ASKED_WITHIN_S = 300
 SMALLER = {
-    "--events 10000000": "--events 3000",
+    "--events 10000000": "--events 3000 --rounds 1",
     "--changes 100": "--changes 2 --first 2",
     "--journals 100 300 1000 --events 5000": "--journals 2 3 --events 40",
 }

@@ -12,13 +12,13 @@ unknown until the next event of a path, and never part of a mean.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 __all__ = ["CUTS", "Clock", "Counted", "Cut", "FoundCut", "clock_after", "micros", "read_clock"]
@@ -27,20 +27,7 @@ CUTS = ("stop", "start", "gap")
 """The events that end every value of their bus."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-_TIMES = pa.schema([("bus", pa.string()), ("before_us", pa.int64()), ("now_us", pa.int64())])
-_CUTS = pa.schema(
-    [("bus", pa.string()), ("seq", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("event", pa.string())]
-)
 _CUT_SEQS = pa.schema([("cut_bus", pa.string()), ("cut_seq", pa.int64())])
-
-
-def _small(spark: SparkSession, rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> DataFrame:
-    """A few rows. From Arrow they become part of the plan; from Python objects they would be a job of their own."""
-    # Spark takes no Arrow table without rows.
-    frame = spark.createDataFrame(pa.Table.from_pylist([dict(row) for row in rows] or [{}], schema=schema))
-    return frame if rows else frame.limit(0)
 
 
 class Cut(NamedTuple):
@@ -88,17 +75,6 @@ class Clock:
     """How many events of each bus the batch has."""
     requests: int = 0
     """How many of all of them are set or call requests."""
-
-    def times(self, spark: SparkSession) -> DataFrame:
-        """Columns bus, before_us, now_us; small."""
-        rows = [{"bus": bus, "before_us": self.before.get(bus), "now_us": now_us} for bus, now_us in self.now.items()]
-        return F.broadcast(_small(spark, rows, _TIMES))
-
-    def cuts_of(self, rows: DataFrame) -> DataFrame:
-        """Columns bus, path, seq, ts, event: each cut, for each path in these rows."""
-        cuts = [{**cut._asdict(), "ts": cut.until_us} for cut in self.cuts]
-        frame = _small(rows.sparkSession, cuts, _CUTS)
-        return rows.select("bus", "path").distinct().join(F.broadcast(frame), "bus")
 
     def known_until(self, instant: datetime) -> Clock:
         """The same, where it is known that nothing else came until an instant."""
@@ -179,7 +155,9 @@ def _before(events: DataFrame, cuts: list[tuple[str, int]]) -> dict[tuple[str, i
     """When the last event before each cut was."""
     if not cuts:
         return {}
-    frame = _small(events.sparkSession, [{"cut_bus": bus, "cut_seq": seq} for bus, seq in cuts], _CUT_SEQS)
+    rows = [{"cut_bus": bus, "cut_seq": seq} for bus, seq in cuts]
+    # From Arrow they become part of the plan; from Python objects they would be a job of their own.
+    frame = events.sparkSession.createDataFrame(pa.Table.from_pylist(rows, schema=_CUT_SEQS))
     earlier = (F.col("bus") == F.col("cut_bus")) & (F.col("seq") < F.col("cut_seq"))
     found = (
         events.select("bus", "seq", "ts")
