@@ -24,10 +24,10 @@ def parent_of(path: str) -> str:
     >>> parent_of("a//b/")
     'a'
     """
-    if path.endswith(SEPARATOR):
-        path = path.rstrip(SEPARATOR)
-    cut = path.rfind(SEPARATOR)
-    return path[:cut].rstrip(SEPARATOR) if cut > 0 else ""
+    parent, _, leaf = path.rpartition(SEPARATOR)
+    if not leaf:
+        parent = path.rstrip(SEPARATOR).rpartition(SEPARATOR)[0]
+    return parent.rstrip(SEPARATOR) if parent.endswith(SEPARATOR) else parent
 
 
 def nodes_of(path: str) -> list[str]:

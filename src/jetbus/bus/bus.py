@@ -258,7 +258,7 @@ class Bus:
             raise self.limit_reached("batch_max", "too many messages in a batch")
         if not members:
             raise InvalidRequest([], "an empty batch")
-        if not any(member.startswith(b"[") for member in members):
+        if text.count(b"[") == 1 or not any(member.startswith(b"[") for member in members):
             self.receive(session, members, self.now)
             return
         for member in members:
