@@ -1,12 +1,15 @@
-"""The event loop that daemon and peers run on, and how blocking programs run something in it."""
+"""What daemon and peers run on: the event loop, how blocking programs run something in it, and lively sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
+KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
+"""A machine at the other end that is gone is noticed after about 18 s."""
 LOOK_S = 0.1
 """How often it is looked whether another thread has said stop."""
 
@@ -39,3 +42,13 @@ async def until_stopped(work: Awaitable[Any], stop: threading.Event) -> None:
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+def keep_alive(sock: socket.socket | None) -> None:
+    """Let the operating system notice that the machine at the other end is gone."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

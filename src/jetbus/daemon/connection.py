@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +21,7 @@ from websockets.typing import Origin, Subprotocol
 
 from jetbus.daemon.outbox import SocketOutbox
 from jetbus.errors import InvalidRequest
+from jetbus.loops import keep_alive
 from jetbus.wire.binary import INFO_MESSAGE
 from jetbus.wire.dialects import BINARY, CLASSIC
 from jetbus.wire.framing import BINARY_STREAM, BINARY_WEBSOCKET, STREAM, WEBSOCKET, Framing, StreamDecoder
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetbus.connection")
 _ws_log = logging.getLogger("jetbus.websocket")
 
-KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
-"""A peer whose machine is gone is noticed after about 18 s."""
 HANDSHAKE_S = 10.0
 """How long a WebSocket peer may take to introduce itself."""
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 27\r\n\r\nthis is no HTTP/1.1 request"
@@ -60,7 +58,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.address = _address_text(transport.get_extra_info("peername"))
         self.outbox = SocketOutbox(self.transport, self._daemon.flow)
-        _keep_alive(transport.get_extra_info("socket"))
+        keep_alive(transport.get_extra_info("socket"))
         if not self._daemon.admit(self):
             self.transport.abort()
 
@@ -304,15 +302,6 @@ BINARY_SUBPROTOCOL = "jet-binary"
 def _select_subprotocol(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
     known = [name for name in offered if name in ("jet", BINARY_SUBPROTOCOL)]
     return known[0] if known else None
-
-
-def _keep_alive(sock: socket.socket | None) -> None:
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE:
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _address_text(peername: object) -> str:

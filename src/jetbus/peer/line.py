@@ -21,14 +21,13 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from jetbus.errors import JetError, NotConnected
+from jetbus.loops import keep_alive
 from jetbus.peer.address import BINARY, Address
 from jetbus.peer.interpreter import Interpreter, check_version
 from jetbus.wire.framing import BINARY_STREAM, STREAM, StreamDecoder
 
 MESSAGE_BYTES_MAX = 256 << 20
 """No daemon is expected to send more in one message."""
-KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
-"""A daemon whose machine is gone is noticed after 18 s."""
 
 
 class Line(asyncio.Protocol):
@@ -49,7 +48,7 @@ class Line(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        _keep_alive(transport.get_extra_info("socket"))
+        keep_alive(transport.get_extra_info("socket"))
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._refuse(NotConnected(f"the daemon closed the connection {self._before_open}"))
@@ -212,15 +211,6 @@ class WebSocketLine(Line):
                 self.transport.write(data)
             else:
                 self.transport.close()
-
-
-def _keep_alive(sock: socket.socket | None) -> None:
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE:
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def _unix_socket(path: str) -> socket.socket:
