@@ -243,6 +243,35 @@ def test_a_third_peer_cannot_answer(bus: Bus) -> None:
     assert peer.told() == [{"id": 1, "result": "true"}]
 
 
+ALMOST_USUAL: dict[str, tuple[str, str | None, list[Any]]] = {
+    "as usual": ('{"id":ID,"result":true}', None, [{"id": 1, "result": True}]),
+    "with a blank": ('{"id": ID,"result":true}', None, [{"id": 1, "result": True}]),
+    "of nobody": ('{"id":"r77","result":true}', None, []),
+    "an error, too": ('{"id":ID,"error":{"code":7},"result":true}', None, [{"id": 1, "error": {"code": 7}}]),
+    "a result twice": ('{"id":ID,"result":false,"result":true}', "Invalid Request", []),
+    "no JSON": ('{"id":r1,"result":true}', "Parse error", []),
+}
+
+
+@pytest.mark.parametrize(("answer", "refused", "told"), ALMOST_USUAL.values(), ids=ALMOST_USUAL)
+def test_answers_that_look_usual(bus: Bus, answer: str, refused: str | None, told: list[Any]) -> None:
+    """An answer that ends as most do is looked at all the same; given twice, it counts once."""
+    owner, peer = Peer(bus), Peer(bus)
+    owner.notify("add", {"path": "m"})
+    for number in (1, 2):
+        peer.send({"id": number, "method": "call", "params": {"path": "m"}})
+    first, second = owner.told()
+    text = answer.replace("ID", json.dumps(first["id"]))
+    owner.send_text(text)
+    assert [message["error"]["message"] for message in owner.told()] == ([refused] if refused else [])
+    assert peer.told() == told
+    if told:
+        owner.send_text(text)
+        assert peer.told() == []
+    owner.send({"id": second["id"], "result": True})
+    assert peer.told() == [{"id": 2, "result": True}]
+
+
 TIMEOUTS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
     "the daemon's": ({}, {}, 5.0),
     "the element's": ({"timeout": 2}, {}, 2.0),
