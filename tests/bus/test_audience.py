@@ -122,7 +122,9 @@ def _told_alone(operations: list[Operation], who: int) -> list[list[bytes]]:
     return told
 
 
-def _told_together(operations: list[Operation], soft_bytes: int) -> list[list[bytes]]:
+def _told_together(
+    operations: list[Operation], soft_bytes: int, *, changes_together: bool = False
+) -> list[list[bytes]]:
     """What each peer is told when all fetch, are written and become slow as the operations say."""
     bus = Bus()
     flow = Flow(IdleLoop(), soft_bytes, NEVER_BYTES, Counter())
@@ -132,6 +134,8 @@ def _told_together(operations: list[Operation], soft_bytes: int) -> list[list[by
     for number, operation in enumerate(operations):
         message = _message(number, operation)
         if message is not None:
+            if changes_together and operation[0] == "fetch":
+                message["params"]["together"] = True
             _send(bus, peers[_sender(operation)].session, message)
         elif operation[0] == "flush all":
             flow.flush()
@@ -226,6 +230,61 @@ def test_slow_peers_lose_no_order(operations: list[Operation]) -> None:
     for who in range(PEERS):
         alone = _told_alone(operations, who)
         assert _same_order(_grouped_like(together[who], alone)) == _same_order(alone)
+
+
+# Changes together.
+
+
+def _one_by_one(frame: bytes) -> list[bytes]:
+    """The notifications that one of several changes stands for."""
+    message = json.loads(frame)
+    params = message.get("params")
+    if not isinstance(params, list):
+        return [frame]
+    head = b'{"method":' + json.dumps(message["method"]).encode()
+    assert params[2::3] == [False] * (len(params) // 3)
+    return [
+        head + b',"params":{"path":%b,"event":"change","value":%d}}' % (json.dumps(path).encode(), value)
+        for path, value in zip(params[::3], params[1::3], strict=True)
+    ]
+
+
+def _by_fetch(frames: list[bytes]) -> list[Any]:
+    """What each fetch is told between two responses, and the responses."""
+    story: list[Any] = [{}]
+    for frame in itertools.chain.from_iterable(map(_one_by_one, frames)):
+        if _is_notification(frame):
+            story[-1].setdefault(json.dumps(json.loads(frame)["method"]), []).append(frame)
+        else:
+            story += [frame, {}]
+    return story
+
+
+@given(_uneasy)
+@example([*_ALL_FETCH, ("change", "a/1", 3), ("change", "a/2", 3), ("echo", 1), ("change", "a/1", 4), ("flush", 2)])
+@example([*_ALL_FETCH, ("change", "a/1", 3), ("remove", "a/1"), ("add", "a/1", 4), ("change", "a/1", 5)])
+@example([*_ALL_FETCH, ("fetch", 1, 1, 0), *[("change", path, 1) for path in ("a/1", "a/2") * 2], ("echo", 1)])
+@example([*_ALL_FETCH, ("change", "a/1", 3), ("pause", 1), ("change", "a/1", 4), ("resume", 1), ("change", "a/1", 5)])
+@settings(max_examples=300, deadline=None)
+def test_changes_together_are_the_same_changes(operations: list[Operation]) -> None:
+    """Each fetch that takes changes together is told what it would have been told alone and one by one, in order."""
+    together = _told_together(operations, NEVER_BYTES, changes_together=True)
+    for who in range(PEERS):
+        alone = list(itertools.chain.from_iterable(_told_alone(operations, who)))
+        assert _by_fetch(together[who]) == _by_fetch(alone)
+
+
+def test_fetches_of_one_peer_gather_side_by_side() -> None:
+    """Two fetches of one peer that see the same states get one message each, not one a change."""
+    operations: list[Operation] = [
+        *_ALL_FETCH,
+        ("fetch", 1, 1, 1),
+        ("flush all",),
+        *[("change", path, value) for value in range(5) for path in ("a/1", "a/2")],
+    ]
+    told = [json.loads(frame) for frame in _told_together(operations, NEVER_BYTES, changes_together=True)[1]]
+    assert [(message["method"], len(message["params"])) for message in told[-2:]] == [("f", 30), ("g", 30)]
+    assert told[-3]["params"]["event"] == "add"
 
 
 # Above the soft limit.
@@ -336,6 +395,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "other value rule": {"id": "f", "value": {"lessThan": 1}},
     "sorted": {"id": "f", "sort": {}},
     "every": {"id": "f", "every": True},
+    "together": {"id": "f", "together": True},
 }
 
 

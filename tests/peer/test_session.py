@@ -202,7 +202,7 @@ def test_connections_come_and_go() -> None:
     assert [(message["method"], message["params"]) for message in wire.sent()] == [
         ("add", {"path": "speed", "value": 2, "fetchOnly": True}),
         ("add", {"path": "add"}),
-        ("fetch", {"id": "f1", "path": {"startsWith": "a/"}, "every": True}),
+        ("fetch", {"id": "f1", "path": {"startsWith": "a/"}, "every": True, "together": True}),
         ("info", {}),
     ]
 
@@ -382,16 +382,43 @@ def _told(fetch_id: str, kind: str, path: str, value: Any) -> dict[str, Any]:
     return {"method": fetch_id, "params": {"path": path, "event": kind, "value": value, "fetchOnly": True}}
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+def _one_by_one(messages: list[Any]) -> list[list[Any]]:
+    return [[message] for message in messages]
+
+
+def _together(messages: list[Any]) -> list[list[Any]]:
+    return [messages]
+
+
+def _changes_together(messages: list[Any]) -> list[list[Any]]:
+    """As our daemon tells changes that follow each other."""
+    told: list[Any] = []
+    for message in messages:
+        params = message.get("params", {})
+        if params.get("event") != "change":
+            told.append(message)
+            continue
+        change = [params["path"], params["value"], params["fetchOnly"]]
+        if told and told[-1].get("method") == message["method"] and isinstance(told[-1]["params"], list):
+            told[-1]["params"] += change
+        else:
+            told.append({"method": message["method"], "params": change})
+    return [told]
+
+
+WAYS = {"together": _together, "one by one": _one_by_one, "changes in one message": _changes_together}
+
+
+@pytest.mark.parametrize("arrive", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("heard", "told"), RUNS.values(), ids=RUNS)
 def test_runs(
     heard: list[tuple[str, str, str, Any]],
     told: dict[str, list[tuple[str, str, Any]]],
     form: str,
-    together: bool,
+    arrive: Callable[[list[Any]], list[list[Any]]],
 ) -> None:
-    """Whether events arrive together or one by one, each is told, in order, and the newest value of a path is known."""
+    """However events arrive, each is told, in order, and the newest value of a path is known."""
     wire = Wire()
     seen: dict[str, list[Event]] = {"f1": [], "f2": []}
     fetches = {}
@@ -408,8 +435,7 @@ def test_runs(
     answered = Waiter()
     wire.session.request(b"info", b"{}", answered)
     answer = {"id": wire.sent()[-1]["id"], "result": True}
-    messages = [*(_told(*event) for event in heard), answer]
-    for some in [messages] if together else [[message] for message in messages]:
+    for some in arrive([*(_told(*event) for event in heard), answer]):
         wire.hear(*some)
     assert answered.outcome is True
     for name, fetching in fetches.items():
@@ -423,6 +449,46 @@ def test_runs(
             assert [(event.kind, event.path, event.value) for event in events] == wanted
         assert all(event.fetch_only and not event.is_method for event in events)
         assert {path: fetching.known[path] for path in newest} == newest
+
+
+def test_changes_together_before_all_is_told() -> None:
+    """Changes of a fetch that has not yet been told everything are checked one by one: what is new is an add."""
+    wire = Wire()
+    fetching = Fetching("f1", rule(), policy="every")
+    wire.fetch(fetching)
+    wire.hear(_told("f1", "add", "a", 0))
+    wire.hear({"method": "f1", "params": ["a", 1, True, "b", 2, False]})
+    wire.answer_all()
+    events = [(event.kind, event.path, event.value, event.fetch_only) for event in fetching.take()]
+    assert events == [("add", "a", 0, True), ("change", "a", 1, True), ("add", "b", 2, False)]
+
+
+def test_changes_together_are_read_as_a_type() -> None:
+    """Each of the changes that came together is read as the type that was asked for."""
+    wire = Wire()
+    fetching = Fetching("f1", rule(), policy="every", value_type=int)
+    wire.fetch(fetching)
+    wire.hear(_told("f1", "add", "a", 0))
+    wire.answer_all()
+    wire.hear({"method": "f1", "params": ["a", 1, True, "a", "x", True, "a", 2, True]})
+    _, one, problem, two = fetching.take()
+    assert [one.value, two.value] == [1, 2]
+    assert isinstance(problem.problem, jetbus.InvalidValue)
+
+
+def test_who_waits_sees_all_that_comes_next() -> None:
+    """A consumer that waits for more has seen what comes next: nothing takes its place."""
+    wire = Wire()
+    fetching = Fetching("f1", rule())
+    wire.fetch(fetching)
+    wire.answer_all()
+    assert fetching.take(awaiting=True) == []
+    for first in (1, 3):
+        wire.hear({"method": "f1", "params": ["a", first, False, "a", first + 1, False]})
+    assert [event.value for event in fetching.take(awaiting=True)] == [1, 2, 4]
+    assert fetching.conflated == 1
+    wire.hear({"method": "f1", "params": ["a", 5, False, "a", 6, False]})
+    assert [event.value for event in fetching.take()] == [6]
 
 
 def test_run_ends_with_its_fetch() -> None:

@@ -14,7 +14,7 @@ they can be conflated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from jetbus.bus.past import Then, with_ts
 from jetbus.bus.sorting import Window
@@ -33,6 +33,8 @@ class Chunk:
 
     __slots__ = ("_joined", "pieces")
 
+    beside: ClassVar = False
+
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
         self._joined: bytes | None = None
@@ -49,6 +51,9 @@ class Chunk:
 
 class Part(Protocol):
     """What an outbox may hold besides bytes."""
+
+    beside: ClassVar[bool]
+    """Whether others of the kind may be open in an outbox at the same time: their order does not matter."""
 
     def joined(self) -> bytes: ...
 
@@ -200,16 +205,15 @@ class Audience:
         if pieces is None:
             lend = self._lend
             if lend is None:
-                pieces = self._open(kind, path, tail)
+                pieces = self._open(Chunk(), kind, path, tail)
             else:
                 self.open_pieces = pieces = lend(self)
         size = len(tail)
         pieces.append(self._fitted if size == self._fitted_bytes else self.head_for(size))
         pieces.append(tail)
 
-    def _open(self, kind: str, path: str, event: Event) -> list[bytes]:
-        """A new chunk, referred to by the outbox of every member."""
-        chunk = Chunk()
+    def _open(self, chunk: Chunk, kind: str, path: str, event: Event) -> list[bytes]:
+        """Let the outbox of every member refer to a new chunk, which begins with this event."""
         for outbox, fetch_id in self.members.items():
             outbox.put_chunk(self, self._addressed(chunk, fetch_id))
         if self._slow:

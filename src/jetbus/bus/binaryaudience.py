@@ -7,7 +7,7 @@ message of several events: the chunk is put together once, and each member gets 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
@@ -36,6 +36,8 @@ class _Addressed(Struct, gc=False):
     fetch_id: bytes
     header: Callable[[int], bytes]
 
+    beside: ClassVar = False
+
     def joined(self) -> bytes:
         inside = self.chunk.joined()
         return b"".join((self.header(_HEAD_BYTES + len(inside)), _SEVERAL, self.fetch_id, inside))
@@ -63,7 +65,7 @@ class BinaryAudience(Audience):
         if pieces is None:
             self._fitted_bytes = -1
             if self._lend is None:
-                pieces = self._open(kind, path, (told, tail))
+                pieces = self._open(Chunk(), kind, path, (told, tail))
                 self._room, self._alone = SEVERAL_BYTES, b""
             else:
                 self.open_pieces = pieces = self._lend(self)

@@ -15,6 +15,7 @@ import msgspec
 from jetbus.bus.audience import Audience
 from jetbus.bus.binaryaudience import BinaryAudience
 from jetbus.bus.session import Session
+from jetbus.bus.together import TogetherAudience
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
@@ -44,20 +45,23 @@ class Fetches:
 
     # -- joining and leaving
 
-    def join(self, session: Session, fetch_id: bytes, rule: Rule, *, every: bool) -> Audience:
+    def join(
+        self, session: Session, fetch_id: bytes, rule: Rule, *, every: bool = False, together: bool = False
+    ) -> Audience:
         """Make a session a member of the audience for its fetch; it is told nothing yet."""
-        audience = self._audience(session, fetch_id, rule, every)
+        audience = self._audience(session, fetch_id, rule, every, together)
         if audience.key not in self._audiences:
             self._enlist(audience)
         audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
         return audience
 
-    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, every: bool) -> Audience:
+    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, every: bool, together: bool) -> Audience:
         """The audience for a fetch, which may be a new one."""
         known, dialect, framing, auth = self._audiences, session.dialect, session.framing, session.auth
         if not dialect.is_binary:
-            wanted = Audience(fetch_id, rule, dialect, framing, auth, every)
+            kind = TogetherAudience if together and dialect is CLASSIC and rule.sort is None else Audience
+            wanted = kind(fetch_id, rule, dialect, framing, auth, every)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
             wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)

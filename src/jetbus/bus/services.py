@@ -82,7 +82,8 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.tells_nodes
 
     def begin() -> Begun:
-        audience = bus.fetches.join(session, fetch_id, rule, every=params.get("every") is True)
+        every, together = params.get("every") is True, params.get("together") is True
+        audience = bus.fetches.join(session, fetch_id, rule, every=every, together=together)
         return Begun(audience, fetch_id, done, events_first)
 
     start_fetch(bus, session, request.id, rule, params, begin)

@@ -69,6 +69,24 @@ class Flow:
             outbox.flush()
 
 
+class _Beside:
+    """Audiences whose chunks are open in one outbox at the same time; they are closed together."""
+
+    __slots__ = ("audiences",)
+
+    def __init__(self, audiences: list[Audience]) -> None:
+        self.audiences = audiences
+
+    @property
+    def open_pieces(self) -> None:
+        return None
+
+    @open_pieces.setter
+    def open_pieces(self, _closed: None) -> None:
+        for audience in self.audiences:
+            audience.open_pieces = None
+
+
 class SocketOutbox:
     """The outbox of one connection."""
 
@@ -98,8 +116,8 @@ class SocketOutbox:
         self._shares = False
         """Whether there are chunks among the parts."""
         self._gathered_bytes = 0
-        self._last: Audience | None = None
-        """The audience whose open chunk is the last part."""
+        self._last: Audience | _Beside | None = None
+        """The audience whose open chunk is the last part, or those whose open chunks are the last parts."""
         self.slow = False
         self._queue: list[bytes] = []
         self._head = 0
@@ -137,9 +155,13 @@ class SocketOutbox:
             self._give_up()
 
     def put_chunk(self, audience: Audience, chunk: Part) -> None:
-        if self._last is not None:
-            self._last.open_pieces = None
-        self._last = audience
+        last = self._last
+        if chunk.beside and type(last) is _Beside:
+            last.audiences.append(audience)
+        else:
+            if last is not None:
+                last.open_pieces = None
+            self._last = _Beside([audience]) if chunk.beside else audience
         if not self._parts:
             self._flow.note(self)
         self._parts.append(chunk)

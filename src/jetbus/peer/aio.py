@@ -140,7 +140,8 @@ class PeerAsync(Connected):
         future, session = self._future(), self._session
         params = set_params(path, value, timeout_s, value_as_result)
         read = read_set_value if value_as_result else read_set_result
-        session.request(b"set", params, future, read, session.patience_s(timeout_s), path)
+        within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
+        session.request(b"set", params, future, read, within_s, path)
         return future
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
@@ -149,7 +150,8 @@ class PeerAsync(Connected):
             raise TypeError("a Jet method takes positional or keyword arguments, not both")
         future, session = self._future(), self._session
         params = call_params(path, kwargs or args, timeout_s)
-        session.request(b"call", params, future, None, session.patience_s(timeout_s), path)
+        within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
+        session.request(b"call", params, future, None, within_s, path)
         return future
 
     async def get(

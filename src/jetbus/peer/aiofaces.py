@@ -77,11 +77,8 @@ class FetchAsync:
 
     async def __aiter__(self) -> AsyncGenerator[Any]:
         # Whoever stops in the middle finds the rest in _taken.
-        typed = self._fetching.typed
         while True:
             for event in self._taken:
-                if typed and isinstance(event, Event) and event.problem is not None:
-                    raise event.problem
                 yield event
             if not await self._more():
                 return
@@ -89,8 +86,6 @@ class FetchAsync:
     async def __anext__(self) -> Any:
         while True:
             for event in self._taken:
-                if isinstance(event, Event) and event.problem is not None:
-                    raise event.problem
                 return event
             if not await self._more():
                 raise StopAsyncIteration
@@ -98,13 +93,16 @@ class FetchAsync:
     async def _more(self) -> bool:
         """Wait for more to take; false at the end."""
         fetching = self._fetching
-        while not (taken := fetching.take()):
+        while not (taken := fetching.take(awaiting=True)):
             if fetching.ended:
                 if fetching.error is not None:
                     raise fetching.error
                 return False
-            await self._wait()
-        self._taken = iter(taken)
+            try:
+                await self._wait()
+            finally:
+                fetching.awaited = False
+        self._taken = map(checked, taken) if fetching.typed else iter(taken)
         return True
 
     def close(self) -> None:
@@ -125,6 +123,13 @@ class SortedAsync(FetchAsync):
     def items(self) -> list[Event]:
         """The current list."""
         return self._fetching.items
+
+
+def checked(event: Any) -> Any:
+    """The event, or list of events, if its value could be read as the type that was asked for."""
+    if isinstance(event, Event) and event.problem is not None:
+        raise event.problem
+    return event
 
 
 def take_in(values: dict[str, Any], event: Event) -> None:

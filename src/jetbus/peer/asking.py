@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jetbus.peer.values import encode_plain, plain, plain_args, read_value
+from jetbus.peer.values import JSON_TYPES, encode_plain, plain, plain_args, read_value
 
 
 class SetResult(Struct, frozen=True):
@@ -47,7 +47,7 @@ _NODE_JET_3 = {"path", "value"}
 
 def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: bool) -> bytes:
     """The parameters of a set."""
-    params: dict[str, Any] = {"path": path, "value": plain(value)}
+    params: dict[str, Any] = {"path": path, "value": value if type(value) in JSON_TYPES else plain(value)}
     if timeout_s is not None:
         params["timeout"] = timeout_s
     if value_as_result:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any, Literal
 
 import msgspec
@@ -104,6 +105,10 @@ class Fetching:
         self._callback = callback
         self._since = since
         self._pending: dict[str, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
+        self._handed: list[Event] = []
+        """What a consumer who waited for it has as good as seen: nothing takes its place any more."""
+        self.awaited = False
+        """Whether the consumer waits for whatever comes next."""
         self._lock = threading.Lock()
         self._trusting = False
         """Whether the daemon's word on what matches can be taken."""
@@ -126,6 +131,8 @@ class Fetching:
         self.params, self._trusting = words.ask(self.rule)
         if self.policy == "every":
             self.params["every"] = True
+        if words.ours and self.rule.sort is None:
+            self.params["together"] = True
         if self._since is not None and not self.complete:
             self.params["since"] = self._since
         self._sorting = self.rule.sort is not None and "sort" not in self.params
@@ -167,6 +174,18 @@ class Fetching:
         if blobs:
             events = [msgspec.structs.replace(event, value=read_value(event.value)) for event in events]
         self._emit(events)
+
+    def tell_together(self, told: list[Any], text: bytes) -> None:
+        """Changes that came in one message: path, value and fetchOnly of each, one after the other."""
+        paths, values, only = told[::3], told[1::3], told[2::3]
+        if b"base64" in text or b"\\" in text:
+            values = list(map(read_value, values))
+        if not self.passing:
+            for change in zip(paths, values, only, strict=True):
+                self._tell_checked("change", *change, "")
+            return
+        self.known.update(zip(paths, values, strict=True))
+        self._emit(list(map(Event, repeat("change"), paths, values, only)))
 
     def _tell_any(self, text: bytes) -> None:
         try:
@@ -258,19 +277,25 @@ class Fetching:
 
     def _conflate(self, events: list[Event]) -> None:
         with self._lock:
-            pending: Any = self._pending
-            put = pending.setdefault
-            for event in events:
-                older = put(event.path, event)
-                if older is event:
-                    continue
-                self.conflated += 1
-                merged = _merge(older, event)
-                if merged is None:
-                    del pending[event.path]
-                else:
-                    pending[event.path] = merged
+            if self.awaited:
+                self.awaited, self._handed = False, events
+            else:
+                self._merge_pending(events)
         self.wake()
+
+    def _merge_pending(self, events: list[Event]) -> None:
+        pending: Any = self._pending
+        put = pending.setdefault
+        for event in events:
+            older = put(event.path, event)
+            if older is event:
+                continue
+            self.conflated += 1
+            merged = _merge(older, event)
+            if merged is None:
+                del pending[event.path]
+            else:
+                pending[event.path] = merged
 
     def _put(self, items: list[Event]) -> None:
         """A new list of a sorted fetch; it says all that an older one said."""
@@ -295,12 +320,15 @@ class Fetching:
         else:
             self.wake()
 
-    def take(self) -> list[Any]:
-        """Everything that waits to be seen."""
+    def take(self, *, awaiting: bool = False) -> list[Any]:
+        """Everything that waits to be seen; who is ``awaiting`` more if there is nothing has seen what comes next."""
         with self._lock:
+            handed, self._handed = self._handed, []
             pending = self._pending
             self._pending = [] if isinstance(pending, list) else {}
-        return pending if isinstance(pending, list) else list(pending.values())
+            self.awaited = awaiting and not handed and not pending
+        taken = pending if isinstance(pending, list) else list(pending.values())
+        return handed + taken if handed else taken
 
 
 ABSENT: Any = object()

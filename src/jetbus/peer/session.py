@@ -45,11 +45,12 @@ class Heard(Struct, gc=False):
 
     id: int | str | None = None
     method: str | None = None
-    params: Event | list[Raw] | None = None
+    params: Event | list[Any] | None = None
     result: Any = UNSET
     error: Any = UNSET
 
 
+_decode = msgspec.json.Decoder(Heard).decode
 _decode_all = msgspec.json.Decoder(list[Heard]).decode
 
 
@@ -74,7 +75,7 @@ class Session:
         self._count = 0
         self._fetch_count = 0
         self._now = 0.0
-        self._routed_s = ROUTED_S + GRACE_S
+        self.routed_s = ROUTED_S + GRACE_S
         self._spawn = spawn
         self._batch: list[bytes] | None = None
 
@@ -124,7 +125,14 @@ class Session:
         """
         if not self.connected:
             self.check_connected()
-        self.send(self._ask(method, params, waiter, read, self.answer_s if within_s is None else within_s, path))
+        self._count = number = self._count + 1
+        deadline = self._now + (self.answer_s if within_s is None else within_s)
+        self._requests[number] = Request(waiter, read, deadline, path)
+        message = b'{"id":%d,"method":"%b","params":%b}' % (number, method, params)
+        if self._batch is None and self.out:
+            self.out.append(message)
+        else:
+            self.send(message)
 
     def introduce(self, method: bytes, params: bytes, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
@@ -158,7 +166,7 @@ class Session:
 
     def patience_s(self, timeout_s: float | None) -> float:
         """How long to wait for an owner. Our daemon watches the time itself, others may know no timeouts."""
-        return self._routed_s if timeout_s is None else timeout_s + GRACE_S
+        return self.routed_s if timeout_s is None else timeout_s + GRACE_S
 
     def check_connected(self) -> None:
         if not self.connected:
@@ -230,7 +238,7 @@ class Session:
     def on_connected(self) -> None:
         """A new connection is there and introduced: say everything again."""
         self.connected = True
-        self._routed_s = float("inf") if words_of(self.daemon).ours else ROUTED_S + GRACE_S
+        self.routed_s = float("inf") if words_of(self.daemon).ours else ROUTED_S + GRACE_S
         for owned in self.owned.values():
             if owned.added:
                 self.add_again(owned)
@@ -267,7 +275,7 @@ class Session:
         Events of one fetch often come in long runs. They are gathered and told together, before anything else is.
         """
         try:
-            all_heard = _decode_all(b"[" + b",".join(messages) + b"]")
+            all_heard = [_decode(messages[0])] if len(messages) == 1 else _decode_all(b"[%b]" % b",".join(messages))
         except jsonrpc.UNREADABLE:
             all_heard = []
         if len(all_heard) != len(messages):
@@ -283,21 +291,23 @@ class Session:
             if run:
                 self._tell(running, run)
                 run = []
+            running = "" if method is None else self._hear(method, heard, text)
             if method is None:
-                running = ""
                 self._answer(heard)
-            else:
-                running = self._hear(method, heard, text)
         if run:
             self._tell(running, run)
 
     def _hear(self, method: str, heard: Heard, text: bytes) -> str:
         """No response. Gives the id of the fetch whose events can be gathered after it, if there is one."""
         fetching = self.fetches.get(method)
-        if fetching is None or not isinstance(heard.params, Event) or heard.id is not None:
+        told = heard.params
+        if fetching is None or told is None or heard.id is not None:
             self._serve(method, jsonrpc.decode_envelope(text))
             return ""
-        fetching.tell(heard.params, text)
+        if isinstance(told, Event):
+            fetching.tell(told, text)
+        else:
+            fetching.tell_together(told, text)
         if fetching.ended:
             self.unfetch(fetching)
         return method if fetching.passing else ""

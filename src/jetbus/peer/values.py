@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 _BYTES = (bytes, bytearray, memoryview)
-_JSON = frozenset((bool, int, float, str, list, dict, NoneType))
+JSON_TYPES = frozenset((bool, int, float, str, list, dict, NoneType))
 """The types of nearly all values: one look tells that they are no bytes."""
 _KEYS = {"mime", "base64"}
 OCTETS = "application/octet-stream"
@@ -54,7 +54,7 @@ class Blob(bytes):
 
 def plain(value: Any) -> Any:
     """A value as JSON can tell it."""
-    if type(value) not in _JSON and isinstance(value, _BYTES):
+    if type(value) not in JSON_TYPES and isinstance(value, _BYTES):
         return {"mime": getattr(value, "mime", OCTETS), "base64": b64encode(value).decode()}
     return value
 
@@ -67,7 +67,7 @@ def encode_value(value: Any) -> bytes:
 def plain_args(args: Any) -> Any:
     """The arguments of a call, positional or named, as JSON can tell them."""
     for value in args.values() if isinstance(args, dict) else args:
-        if type(value) not in _JSON:
+        if type(value) not in JSON_TYPES:
             break
     else:
         return args
