@@ -284,16 +284,20 @@ class Session:
         run: list[Event] = []
         running = ""
         for heard, text in zip(all_heard, messages, strict=True):
-            method, event = heard.method, heard.params
-            if method == running and type(event) is Event and event.value is not None and heard.id is None:
-                run.append(event)
-                continue
+            method = heard.method
+            if method is not None and method == running:
+                event = heard.params
+                if type(event) is Event and event.value is not None and heard.id is None:
+                    run.append(event)
+                    continue
             if run:
                 self._tell(running, run)
                 run = []
-            running = "" if method is None else self._hear(method, heard, text)
             if method is None:
+                running = ""
                 self._answer(heard)
+            else:
+                running = self._hear(method, heard, text)
         if run:
             self._tell(running, run)
 
@@ -329,9 +333,11 @@ class Session:
 
     def _answer(self, heard: Heard) -> None:
         request = self._requests.pop(heard.id, None)  # type: ignore[arg-type]
-        if request is None or request.waiter.done():
+        if request is None:
             return
         waiter, read = request.waiter, request.read
+        if waiter.done():
+            return
         if heard.error is not UNSET:
             waiter.set_exception(from_wire(heard.error))
             return
