@@ -74,6 +74,11 @@ class Session:
         """One message to this peer."""
         self.put(self.header(len(message)) + message)
 
+    def answer(self, request_id: bytes, result: bytes) -> None:
+        """The result of a request, to a peer that speaks JSON."""
+        told = b"".join((b'{"id":', request_id, b',"result":', result, b"}"))
+        self.put(self.header(len(told)) + told)
+
     def rename(self, name: str) -> None:
         """The peer has said what it is called."""
         self.name = name

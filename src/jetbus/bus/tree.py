@@ -106,8 +106,7 @@ class Tree:
             counts[parent] += 1
         elif parent:
             self._grow(path, parent)
-        self._created += 1
-        element.number = self._created
+        self._created = element.number = self._created + 1
         elements[path] = element
         if self._stale and path in self._stale:
             self._stale.discard(path)

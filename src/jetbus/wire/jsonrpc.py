@@ -211,7 +211,7 @@ def read_params(raw: Raw) -> Params | None:
 def read_batch(text: bytes) -> list[bytes]:
     """The messages of a batch."""
     try:
-        return [bytes(member) for member in decode_members(text)]
+        return [b"" + member for member in decode_members(text)]
     except UNREADABLE:
         raise ParseError(_shown(text)) from None
 
