@@ -80,12 +80,12 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
                 log.debug(_EVENT_REFUSED, session.label, error)
             continue
         kind = message[0] if message else 0
-        if kind == binary.EVENT:
+        if kind == binary.RESPONSE:
+            _on_response(bus, session, message)
+        elif kind == binary.EVENT:
             _on_event(bus, session, message)
         elif kind == binary.REQUEST:
             _on_request(bus, session, message)
-        elif kind == binary.RESPONSE:
-            _on_response(bus, session, message)
         elif kind == binary.INFO:
             _on_info(bus, session, message)
         else:
@@ -109,7 +109,10 @@ def _on_event(bus: Bus, session: Session, message: bytes) -> None:
     try:
         if len(message) < binary.EVENT_PAYLOAD_AT:
             raise BadFrame("the event ends before its function")
-        _serve(bus, session, Asked(b"", message[1], message, binary.EVENT_PAYLOAD_AT))
+        service = FUNCTIONS.get(message[1])
+        if service is None:
+            raise UnknownService(message[1])
+        service(bus, session, Asked(b"", message[1], message, binary.EVENT_PAYLOAD_AT))
     except JetError as error:
         log.debug(_EVENT_REFUSED, session.label, error)
 
@@ -121,19 +124,16 @@ def _on_request(bus: Bus, session: Session, message: bytes) -> None:
             raise BadFrame("the request ends before its function")
         if request_id == binary.NO_REQUEST:
             raise BadFrame("id 0 is for no request")
-        answer = _serve(bus, session, Asked(request_id, message[5], message, binary.PAYLOAD_AT))
+        function = message[5]
+        service = FUNCTIONS.get(function)
+        if service is None:
+            raise UnknownService(function)
+        answer = service(bus, session, Asked(request_id, function, message, binary.PAYLOAD_AT))
     except JetError as error:
         bus.answer_error(session, request_id if len(request_id) == 4 else b"", error)
         return
     if answer is not None:
         session.send(binary.response(request_id, answer))
-
-
-def _serve(bus: Bus, session: Session, asked: Asked) -> bytes | None:
-    service = FUNCTIONS.get(asked.function)
-    if service is None:
-        raise UnknownService(asked.function)
-    return service(bus, session, asked)
 
 
 # -- owning
@@ -143,19 +143,14 @@ def _add(bus: Bus, session: Session, asked: Asked) -> bytes:
     parts, options = asked.parts()
     path, body = parts[0], parts[1] if len(parts) > 1 else binary.EMPTY_BODY
     is_method = asked.function == binary.ADD_METHOD
-    if not is_method:
-        _check_value(body)
+    if not is_method and body[0] == binary.NONE:
+        raise MissingParam("value")
     element = TypedElement(path, jsonrpc.encode(path), None, session, is_method, dialect=BINARY)
     element.key, element.body = binary.key(path), body
     if options:
         add_details(element, _read_options(options))
     bus.hang_in(element)
     return b""
-
-
-def _check_value(body: bytes) -> None:
-    if body[0] == binary.NONE:
-        raise MissingParam("value")
 
 
 def _read_options(options: bytes) -> Params:
@@ -217,9 +212,9 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
     element = bus.tree.elements.get(path)
     if element is None or element.access is not None or element.fetch_only or element.is_method is is_set:
         element = bus.check_open(session, path, is_set)
-    if is_set:
-        _check_value(body)
-    if bus.own.has(element):
+    if is_set and body[0] == binary.NONE:
+        raise MissingParam("value")
+    if element.owner is bus.own.session:
         bus.own.call(session, asked.id, path, binary.json_of(body) if body[0] != binary.NONE else b"")
         return
     params = _read_options(options) if options else _NO_OPTIONS
@@ -252,6 +247,9 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
         log.debug("%s answered %s, which nobody waits for", session.label, message[1:5].hex())
         return
     requester = route.requester
+    if message[5:] == binary.SUCCESS and bus.record is None and requester.dialect.is_binary:
+        requester.put(requester.header(len(message)) + b"\3" + route.request_id + binary.SUCCESS)
+        return
     try:
         binary.check_answer(message)
     except JetError as problem:
