@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import Any, Literal
 
@@ -114,7 +114,7 @@ class Fetching:
         """Whether the daemon's word on what matches can be taken."""
         self._sorting = False
         """Whether the list is put in order here, since the daemon cannot do it."""
-        self.passing = False
+        self._passing = False
         """Whether events can be passed on as they come."""
         self._syncing: set[str] | None = None
         """The paths told since the last (re)connect, until everything has been told."""
@@ -136,7 +136,7 @@ class Fetching:
         if self._since is not None and not self.complete:
             self.params["since"] = self._since
         self._sorting = self.rule.sort is not None and "sort" not in self.params
-        self.passing = False
+        self._passing = False
         self._syncing = set()
 
     def told_everything(self) -> None:
@@ -149,19 +149,25 @@ class Fetching:
                     self._emit([self._event("remove", path, value, False)])
         if self._sorting:
             self._put_in_order()
-        self.passing = self._trusting and self._type is None and not self._sorting
+        self._passing = self._trusting and self._type is None and not self._sorting
         self.complete = True
         self.wake()
 
     def tell(self, event: Event, text: bytes) -> None:
         """A notification: the event it is, and its text for when it is more than that."""
-        if self.passing and event.value is not None:
-            self.tell_all([event])
-        else:
+        if event.value is None:
             self._tell_any(text)
+        else:
+            self.tell_all([event])
 
     def tell_all(self, events: list[Event]) -> None:
-        """Events that can be passed on as they are."""
+        """Events that have a value, each of which is all that its notification says."""
+        if not self._passing:
+            self._pass_on(
+                self._check(event.kind.lower(), event.path, read_value(event.value), event.fetch_only, event.ts)
+                for event in events
+            )
+            return
         known, blobs = self.known, False
         for event in events:
             value = event.value
@@ -180,9 +186,8 @@ class Fetching:
         paths, values, only = told[::3], told[1::3], told[2::3]
         if b"base64" in text or b"\\" in text:
             values = list(map(read_value, values))
-        if not self.passing:
-            for change in zip(paths, values, only, strict=True):
-                self._tell_checked("change", *change, "")
+        if not self._passing:
+            self._pass_on(self._check("change", *change, "") for change in zip(paths, values, only, strict=True))
             return
         self.known.update(zip(paths, values, strict=True))
         self._emit(list(map(Event, repeat("change"), paths, values, only)))
@@ -195,26 +200,31 @@ class Fetching:
         if told.changes is not UNSET:
             self._tell_sorted(told)
         else:
-            self._tell_checked(told.event.lower(), told.path, read_value(told.value), told.fetchOnly, told.ts)
+            value = read_value(told.value)
+            self._pass_on([self._check(told.event.lower(), told.path, value, told.fetchOnly, told.ts)])
 
-    def _tell_checked(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str) -> None:
+    def _check(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str) -> Event | None:
+        """What a notification means to the consumer, by what was told before; None if it is no news."""
         known = self.known
         before = known.get(path, ABSENT)
         if kind == "remove" or not (self._trusting or matches(self.rule, path, value)):
-            if before is not ABSENT:
-                del known[path]
-                self._pass_on("remove", path, before if value is UNSET else value, fetch_only, ts)
-            return
+            if before is ABSENT:
+                return None
+            del known[path]
+            return self._event("remove", path, before if value is UNSET else value, fetch_only, ts)
         known[path] = value
         if self._syncing is not None:
             self._syncing.add(path)
             if before is not ABSENT and kind == "add" and _same(before, value):
-                return
-        self._pass_on("add" if before is ABSENT else "change", path, value, fetch_only, ts)
+                return None
+        return self._event("add" if before is ABSENT else "change", path, value, fetch_only, ts)
 
-    def _pass_on(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str) -> None:
+    def _pass_on(self, checked: Iterable[Event | None]) -> None:
+        news = [event for event in checked if event is not None]
+        if not news:
+            return
         if not self._sorting:
-            self._emit([self._event(kind, path, value, fetch_only, ts)])
+            self._emit(news)
         elif self._syncing is None:
             self._put_in_order()
 

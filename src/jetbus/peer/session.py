@@ -314,7 +314,7 @@ class Session:
             fetching.tell_together(told, text)
         if fetching.ended:
             self.unfetch(fetching)
-        return method if fetching.passing else ""
+        return method
 
     def _receive_each(self, messages: list[bytes]) -> None:
         """Messages of which one at least is unusual."""
