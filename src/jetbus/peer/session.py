@@ -54,6 +54,9 @@ _decode = msgspec.json.Decoder(Heard).decode
 _decode_all = msgspec.json.Decoder(list[Heard]).decode
 
 
+_REQUEST = b'{"id":%d,"method":"%b","params":%b}'
+
+
 class Session:
     """What a peer is on the bus, over any number of connections."""
 
@@ -128,11 +131,7 @@ class Session:
         self._count = number = self._count + 1
         deadline = self._now + (self.answer_s if within_s is None else within_s)
         self._requests[number] = Request(waiter, read, deadline, path)
-        message = b'{"id":%d,"method":"%b","params":%b}' % (number, method, params)
-        if self._batch is None and self.out:
-            self.out.append(message)
-        else:
-            self.send(message)
+        self.send(_REQUEST % (number, method, params))
 
     def introduce(self, method: bytes, params: bytes, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
@@ -150,7 +149,7 @@ class Session:
         """The message of a request that is now waited for."""
         self._count = number = self._count + 1
         self._requests[number] = Request(waiter, read, self._now + within_s, path)
-        return b'{"id":%d,"method":"%b","params":%b}' % (number, method, params)
+        return _REQUEST % (number, method, params)
 
     def expire(self, now: float) -> None:
         """Give up requests that should have been answered long ago, forget those that nobody waits for."""
