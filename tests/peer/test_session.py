@@ -97,13 +97,28 @@ def test_responses_find_their_requests() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"[", b"17", b'"x"', b"{}", b'{"method":5}', b"\xff", b'{"id":1}', b'{"method":"f1","params":{"path":5}}'],
+    [
+        b"",
+        b"[",
+        b"17",
+        b'"x"',
+        b"{}",
+        b'{"method":5}',
+        b"\xff",
+        b'{"id":1}',
+        b'{"method":"f1","params":{"path":5}}',
+        b'{"method":"f1","params":["a",1]}',
+        b'{"method":"f1","params":[[],1,false]}',
+    ],
     ids=repr,
 )
-def test_nonsense_is_survived(text: bytes) -> None:
+@pytest.mark.parametrize("synced", [False, True])
+def test_nonsense_is_survived(text: bytes, synced: bool) -> None:
     """What is no message of the bus hurts nobody, and what comes after it is heard."""
     wire = Wire()
     wire.fetch(Fetching("f1", rule()))
+    if synced:
+        wire.answer_all()
     waiter = Waiter()
     wire.session.request(b"info", b"{}", waiter)
     number = wire.sent()[-1]["id"]

@@ -310,7 +310,10 @@ class Session:
         if isinstance(told, Event):
             fetching.tell(told, text)
         else:
-            fetching.tell_together(told, text)
+            try:
+                fetching.tell_together(told, text)
+            except (TypeError, ValueError):
+                log.warning("the daemon sent changes of %s that are no path, value and fetchOnly each", method)
         if fetching.ended:
             self.unfetch(fetching)
         return method
