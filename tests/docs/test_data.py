@@ -85,6 +85,20 @@ def is_told(block: Block, place: Place) -> None:
             assert peer.receive() == message
 
 
+def is_told_together(block: Block, place: Place) -> None:
+    """Changes that come in one message are told in this one."""
+    (message,) = messages(block)
+    told = message["params"]
+    changes = list(zip(told[::3], told[1::3], told[2::3], strict=True))
+    with place.daemon.connect() as owner, place.daemon.connect() as peer:
+        for path, _value, only in changes:
+            owner.result("add", {"path": path, "value": 0, "fetchOnly": only})
+        peer.result("fetch", {"id": message["method"], "together": True})
+        assert [peer.receive()["params"]["event"] for _ in changes] == ["add"] * len(changes)
+        owner.send([{"method": "change", "params": {"path": path, "value": value}} for path, value, _only in changes])
+        assert peer.receive() == message
+
+
 def is_told_sorted(block: Block, place: Place) -> None:
     """One that comes between two others is told with the one that it moves."""
     (message,) = messages(block)
@@ -197,7 +211,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "docs/history.md: What is recorded, and how densely": (configures_the_journal,),
     "docs/howto/cjet.md: Users": (is_added,),
     "docs/howto/service.md: With systemd": (configures,),
-    "docs/protocol.md: Events": (is_told,),
+    "docs/protocol.md: Events": (is_told, is_told_together),
     "docs/protocol.md: Looking back": (looks_back,),
     "docs/protocol.md: Requests to an owner": (reaches_the_owner,),
     "docs/protocol.md: Sorted fetches": (sorts, is_told_sorted),
