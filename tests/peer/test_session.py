@@ -492,18 +492,18 @@ def test_changes_together_are_read_as_a_type() -> None:
 
 
 def test_who_waits_sees_all_that_comes_next() -> None:
-    """A consumer that waits for more has seen what comes next: nothing takes its place."""
+    """A consumer that waits for more has seen what comes before it takes it, up to its limit."""
     wire = Wire()
-    fetching = Fetching("f1", rule())
+    fetching = Fetching("f1", rule(), queue_max=3)
     wire.fetch(fetching)
     wire.answer_all()
     assert fetching.take(awaiting=True) == []
-    for first in (1, 3):
+    for first in (1, 3, 5, 7):
         wire.hear({"method": "f1", "params": ["a", first, False, "a", first + 1, False]})
-    assert [event.value for event in fetching.take(awaiting=True)] == [1, 2, 4]
-    assert fetching.conflated == 1
-    wire.hear({"method": "f1", "params": ["a", 5, False, "a", 6, False]})
-    assert [event.value for event in fetching.take()] == [6]
+    assert [event.value for event in fetching.take(awaiting=True)] == [1, 2, 3, 4, 8]
+    assert fetching.conflated == 3
+    wire.hear({"method": "f1", "params": ["a", 9, False, "a", 10, False]})
+    assert [event.value for event in fetching.take()] == [10]
 
 
 def test_run_ends_with_its_fetch() -> None:

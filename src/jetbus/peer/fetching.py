@@ -108,7 +108,7 @@ class Fetching:
         self._handed: list[Event] = []
         """What a consumer who waited for it has as good as seen: nothing takes its place any more."""
         self.awaited = False
-        """Whether the consumer waits for whatever comes next."""
+        """Whether the consumer waits for whatever comes before it takes it."""
         self._lock = threading.Lock()
         self._trusting = False
         """Whether the daemon's word on what matches can be taken."""
@@ -287,8 +287,8 @@ class Fetching:
 
     def _conflate(self, events: list[Event]) -> None:
         with self._lock:
-            if self.awaited:
-                self.awaited, self._handed = False, events
+            if self.awaited and len(self._handed) < self._queue_max:
+                self._handed += events
             else:
                 self._merge_pending(events)
         self.wake()
