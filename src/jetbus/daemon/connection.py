@@ -21,7 +21,6 @@ from websockets.typing import Origin, Subprotocol
 
 from jetbus.daemon.outbox import SocketOutbox
 from jetbus.errors import InvalidRequest
-from jetbus.loops import keep_alive
 from jetbus.wire.binary import INFO_MESSAGE
 from jetbus.wire.dialects import BINARY, CLASSIC
 from jetbus.wire.framing import BINARY_STREAM, BINARY_WEBSOCKET, STREAM, WEBSOCKET, Framing, StreamDecoder
@@ -58,7 +57,6 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.address = _address_text(transport.get_extra_info("peername"))
         self.outbox = SocketOutbox(self.transport, self._daemon.flow)
-        keep_alive(transport.get_extra_info("socket"))
         if not self._daemon.admit(self):
             self.transport.abort()
 

@@ -25,6 +25,7 @@ from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.outbox import Flow
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
+from jetbus.loops import keep_alive
 
 log = logging.getLogger("jetbus.daemon")
 
@@ -367,6 +368,7 @@ def _bind_one(host: str, port: int, family: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        keep_alive(sock)  # and with it every connection that it accepts
         sock.bind((host, port))
     except OSError:
         sock.close()
