@@ -79,6 +79,8 @@ def rules(draw: st.DrawFn) -> dict[str, Any]:
             rule["valueField"] = {"x": draw(value_rules)}
     if draw(st.integers(0, 3)) == 0:
         rule["sort"] = draw(sorts)
+    if draw(st.booleans()):
+        rule["together"] = True
     return rule
 
 
@@ -90,6 +92,7 @@ ops = st.one_of(
     st.tuples(st.just("remove"), peers, paths),
     st.tuples(st.just("change"), peers, paths, values),
     st.tuples(st.just("change by owner"), paths, values),
+    st.tuples(st.just("changes"), st.lists(st.tuples(paths, values), min_size=2, max_size=6)),
     st.tuples(st.just("set"), peers, paths, values, answers),
     st.tuples(st.just("call"), peers, paths, st.lists(values, max_size=2), answers),
     st.tuples(st.just("fetch"), peers, fetch_ids, rules()),
@@ -138,6 +141,18 @@ class Run:
     def _change_by_owner(self, path: str, value: Any) -> None:
         if path in self.model.elements:
             self._change(self.model.elements[path].owner, path, value)
+
+    def _changes(self, changes: list[tuple[str, Any]]) -> None:
+        """Changes that arrive in one message, of each owner."""
+        for peer, wire in enumerate(self.wires):
+            batch = []
+            for path, value in changes:
+                element = self.model.elements.get(path)
+                if element is not None and element.owner == peer and self.model.change(peer, path, value) is OK:
+                    batch.append({"method": "change", "params": {"path": path, "value": value}})
+            if batch:
+                wire.send(batch)
+                wire.result("echo", {})
 
     def _set(self, peer: int, path: str, value: Any, answer: str) -> None:
         self._routed(peer, "set", path, {"path": path, "value": value}, {"value": value}, answer)
@@ -232,7 +247,8 @@ class Run:
                 if "sort" in fetch.rule:
                     self._compare_window(peer, fetch_id, events)
                 else:
-                    assert as_text(events) == as_text(self.model.told.get((peer, fetch_id), []))
+                    told = [event for params in events for event in one_by_one(params, fetch.rule)]
+                    assert as_text(told) == as_text(self.model.told.get((peer, fetch_id), []))
             assert not received, f"events of no fetch: {dict(received)}"
 
     def _compare_window(self, peer: int, fetch_id: Any, events: list[Any]) -> None:
@@ -254,6 +270,19 @@ class Run:
         assert view.keys() == expected.keys()
         for index, entry in expected.items():
             assert as_text(view[index]) == as_text(entry)
+
+
+def one_by_one(params: Any, rule: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a notification; changes that come together, to a fetch that asked for it, one after the other."""
+    if isinstance(params, dict):
+        assert not ("together" in rule and params["event"] == "change"), "a change that comes alone"
+        return [params]
+    assert "together" in rule
+    changes = zip(params[::3], params[1::3], params[2::3], strict=True)
+    return [
+        {"path": path, "event": "change", "value": value, **({"fetchOnly": True} if only else {})}
+        for path, value, only in changes
+    ]
 
 
 def as_text(message: Any) -> str:
