@@ -19,7 +19,7 @@ from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
 from jetbus.peer.values import encode_value, read_value
-from jetbus.peer.waiting import Added, AddedAgain, Fetched, Request, Synced, Waiter
+from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Synced, Waiter
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -55,6 +55,8 @@ _decode_all = msgspec.json.Decoder(list[Heard]).decode
 
 
 _REQUEST = b'{"id":%d,"method":"%b","params":%b}'
+_NOBODY: Request = (Reaction(), None, 0.0, "")
+"""Who waits for a response that nobody waits for any more."""
 
 
 class Session:
@@ -85,7 +87,7 @@ class Session:
     @property
     def open_request_count(self) -> int:
         """How many requests wait for their response; those that were cancelled wait no more."""
-        return sum(not request.waiter.done() for request in list(self._requests.values()))
+        return sum(not waiter.done() for waiter, *_ in list(self._requests.values()))
 
     # -- sending
 
@@ -130,8 +132,11 @@ class Session:
             self.check_connected()
         self._count = number = self._count + 1
         deadline = self._now + (self.answer_s if within_s is None else within_s)
-        self._requests[number] = Request(waiter, read, deadline, path)
-        self.send(_REQUEST % (number, method, params))
+        self._requests[number] = (waiter, read, deadline, path)
+        out = self.out if self._batch is None else self._batch  # as send does it, without the cost of a call
+        out.append(_REQUEST % (number, method, params))
+        if len(out) == 1 and out is self.out:
+            self.on_output()
 
     def introduce(self, method: bytes, params: bytes, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
@@ -148,20 +153,18 @@ class Session:
     ) -> bytes:
         """The message of a request that is now waited for."""
         self._count = number = self._count + 1
-        self._requests[number] = Request(waiter, read, self._now + within_s, path)
+        self._requests[number] = (waiter, read, self._now + within_s, path)
         return _REQUEST % (number, method, params)
 
     def expire(self, now: float) -> None:
         """Give up requests that should have been answered long ago, forget those that nobody waits for."""
         self._now = now
-        for number, request in list(self._requests.items()):
-            if request.waiter.done():
+        for number, (waiter, _, deadline, path) in list(self._requests.items()):
+            if waiter.done():
                 self._requests.pop(number, None)
-            elif request.deadline <= now:
+            elif deadline <= now:
                 self._requests.pop(number, None)
-                request.waiter.set_exception(
-                    TimedOut({"path": request.path}) if request.path else silent(self.answer_s)
-                )
+                waiter.set_exception(TimedOut({"path": path}) if path else silent(self.answer_s))
 
     def patience_s(self, timeout_s: float | None) -> float:
         """How long to wait for an owner. Our daemon watches the time itself, others may know no timeouts."""
@@ -253,9 +256,9 @@ class Session:
         self.connected = False
         self.out.clear()
         requests, self._requests = self._requests, {}
-        for request in requests.values():
-            if not request.waiter.done():
-                request.waiter.set_exception(
+        for waiter, *_ in requests.values():
+            if not waiter.done():
+                waiter.set_exception(
                     ConnectionLost("the connection broke before the answer came; the request may have been done or not")
                 )
 
@@ -292,11 +295,22 @@ class Session:
             if run:
                 self._tell(running, run)
                 run = []
-            if method is None:
-                running = ""
-                self._answer(heard)
-            else:
+            if method is not None:
                 running = self._hear(method, heard, text)
+                continue
+            running = ""
+            waiter, read, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
+            if waiter.done():
+                continue
+            if heard.error is not UNSET:
+                waiter.set_exception(from_wire(heard.error))
+                continue
+            result = None if heard.result is UNSET else heard.result
+            if read is not None:
+                result = read(result)
+            elif type(result) is dict:
+                result = read_value(result)
+            waiter.set_result(result)
         if run:
             self._tell(running, run)
 
@@ -332,19 +346,6 @@ class Session:
             fetching.tell_all(run)
             if fetching.ended:
                 self.unfetch(fetching)
-
-    def _answer(self, heard: Heard) -> None:
-        request = self._requests.pop(heard.id, None)  # type: ignore[arg-type]
-        if request is None:
-            return
-        waiter, read = request.waiter, request.read
-        if waiter.done():
-            return
-        if heard.error is not UNSET:
-            waiter.set_exception(from_wire(heard.error))
-            return
-        result = None if heard.result is UNSET else heard.result
-        waiter.set_result(read_value(result) if read is None else read(result))
 
     def _receive_unusual(self, text: bytes) -> None:
         """A batch, a routed request whose arguments look like nothing in particular, or nonsense."""

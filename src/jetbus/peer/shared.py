@@ -94,7 +94,8 @@ class SharedSession(Session):
         path: str = "",
     ) -> None:
         with self.lock:
-            super().request(method, params, waiter, read, within_s, path)
+            self.check_connected()
+            self.send(self._ask(method, params, waiter, read, self.answer_s if within_s is None else within_s, path))
 
     def request_now(
         self,

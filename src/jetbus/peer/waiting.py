@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
-
 from jetbus.errors import ConnectionLost, JetError
 from jetbus.peer.elements import Owned
 from jetbus.peer.fetching import Fetching
@@ -25,14 +23,9 @@ class Waiter(Protocol):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-class Request(Struct, gc=False):
-    """A request on its way: who waits, how to read the answer, until when."""
-
-    waiter: Waiter
-    read: Callable[[Any], Any] | None
-    deadline: float
-    path: str
-    """What an owner is asked about; nothing if the daemon answers by itself."""
+Request = tuple[Waiter, Callable[[Any], Any] | None, float, str]
+"""A request on its way: who waits, how to read the answer, until when, and the path that an owner is asked about;
+there is none if the daemon answers by itself."""
 
 
 class Reaction:
