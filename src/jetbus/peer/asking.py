@@ -57,7 +57,11 @@ def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: 
 
 def call_params(path: str, args: Any, timeout_s: float | None) -> bytes:
     """The parameters of a call."""
-    params: dict[str, Any] = {"path": path, "args": plain_args(args)}
+    for value in args.values() if type(args) is dict else args:
+        if type(value) not in JSON_TYPES:
+            args = plain_args(args)
+            break
+    params: dict[str, Any] = {"path": path, "args": args}
     if timeout_s is not None:
         params["timeout"] = timeout_s
     return encode_plain(params)

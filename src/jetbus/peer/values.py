@@ -66,11 +66,6 @@ def encode_value(value: Any) -> bytes:
 
 def plain_args(args: Any) -> Any:
     """The arguments of a call, positional or named, as JSON can tell them."""
-    for value in args.values() if isinstance(args, dict) else args:
-        if type(value) not in JSON_TYPES:
-            break
-    else:
-        return args
     if isinstance(args, dict):
         return {name: plain(value) for name, value in args.items()}
     return [plain(value) for value in args]
