@@ -24,7 +24,7 @@ class SetResult(Struct, frozen=True):
 
 def read_set_result(result: Any) -> SetResult:
     """The answer to a set, whichever library the owner uses."""
-    if result is None or result is True or result == _DONE:
+    if result == _DONE or result is True or result is None:
         return _PLAIN_SET
     warning = result.get("warning") if isinstance(result, dict) else None
     if isinstance(result, dict) and result.keys() == _NODE_JET_3:

@@ -338,7 +338,7 @@ class Fetching:
             self._pending = [] if isinstance(pending, list) else {}
             self.awaited = awaiting and not handed and not pending
         taken = pending if isinstance(pending, list) else list(pending.values())
-        return handed + taken if handed else taken
+        return handed + taken if handed and taken else handed or taken
 
 
 ABSENT: Any = object()
