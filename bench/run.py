@@ -136,7 +136,7 @@ class Bench:
 def machine() -> str:
     """What a reader must know to judge the figures; a load near the number of cores means a busy machine.
 
-    Where Python comes from matters: one that was built without profile-guided optimisation is a fifth slower.
+    Where Python comes from matters: one that was compiled without profile-guided optimisation is slower.
     """
     now, python = time.strftime("%Y-%m-%d %H:%M"), f"{platform.python_version()} of {sys.base_prefix}"
     cores, load = os.cpu_count(), os.getloadavg()[0]

@@ -101,6 +101,16 @@ ops = st.one_of(
     st.tuples(st.just("reconnect"), peers),
 )
 
+BEGIN: list[Op] = [
+    ("add", 0, "a/b", 0, False),
+    ("add", 1, "b/a", 1, True),
+    ("add", 2, "c", METHOD, False),
+    ("fetch", 0, "f", {}),
+    ("fetch", 1, 1, {"together": True}),
+    ("fetch", 2, "g", {"value": {"isType": "number"}, "together": True}),
+]
+"""Something to be told of, and somebody to be told: what is drawn at random often has neither."""
+
 
 class Run:
     """One example: peers on the daemon and in the model, compared after each operation."""
@@ -308,7 +318,7 @@ def test_daemon_equals_model(model_daemon: Daemon, sequence: list[Op]) -> None:
     model_daemon.await_empty()
     run = Run(model_daemon)
     try:
-        for op in sequence:
+        for op in (*BEGIN, *sequence):
             run.apply(op)
     finally:
         run.close()
