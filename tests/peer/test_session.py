@@ -52,6 +52,9 @@ def _spawn(_work: Awaitable[Any], _done: Callable[[Any, BaseException | None], N
     raise AssertionError("nothing here is asynchronous")
 
 
+IN_BATCHES = {"method": "config", "params": {"batches": True}}
+
+
 class Wire:
     """A session and the daemon's side of its connection."""
 
@@ -61,9 +64,9 @@ class Wire:
         self.session.on_connected()
 
     def sent(self) -> list[Any]:
-        """What was sent since the last look."""
+        """What was sent since the last look, but for what every connection to our daemon begins with."""
         out, self.session.out = self.session.out, []
-        return [json.loads(message) for message in out]
+        return [message for message in map(json.loads, out) if message != IN_BATCHES]
 
     def hear(self, *messages: Any) -> None:
         self.session.receive([json.dumps(message).encode() for message in messages])
@@ -78,6 +81,51 @@ class Wire:
 
 def _owned(path: str, value: Any = None, on_set: Callable[[Any], Any] | None = None) -> OwnedState:
     return OwnedState(path, value, on_set, None, None, None)
+
+
+def test_batches_are_asked_for() -> None:
+    """Our daemon is told first of all that it may send batches; others never are, some peers crash on them."""
+    assert [json.loads(message) for message in Wire().session.out] == [IN_BATCHES]
+    assert Wire({"name": "node-jet"}).session.out == []
+
+
+def test_a_batch() -> None:
+    """Answers, events and requests in a batch are what they would be alone, in their order."""
+    wire = Wire()
+    waiter = Waiter()
+    wire.session.request(b"info", b"{}", waiter)
+    wire.session.add(_owned("s", 1, lambda _value: None), Waiter())
+    fetching = Fetching("f1", rule(), policy="every")
+    wire.fetch(fetching)
+    asked, *_ = wire.sent()
+    batch = [
+        _told("f1", "add", "a", 0),
+        {"id": asked["id"], "result": {"mime": "text/plain", "base64": "aGk="}},
+        {"id": "r1", "method": "s", "params": {"value": 2}},
+        {"method": "f1", "params": {"path": "m", "event": "add"}},
+        {"method": "f1", "params": ["a", {"mime": "text/plain", "base64": "aGk="}, False]},
+    ]
+    wire.session.receive([json.dumps(batch).encode(), json.dumps([_told("f1", "change", "a", 3)]).encode()])
+    assert waiter.outcome == b"hi"
+    assert [(event.kind, event.path, event.value) for event in fetching.take()] == [
+        ("add", "a", 0),
+        ("add", "m", None),
+        ("change", "a", b"hi"),
+        ("change", "a", 3),
+    ]
+    changed, answered = wire.sent()
+    assert changed["params"] == {"path": "s", "value": 2}
+    assert answered["id"] == "r1"
+
+
+def test_odd_members_of_a_batch() -> None:
+    """A member that is no message harms no other."""
+    wire = Wire()
+    waiter = Waiter()
+    wire.session.request(b"info", b"{}", waiter)
+    (asked,) = wire.sent()
+    wire.session.receive([b'[1,{"method":7},{"id":%d,"result":5},{"method":"x","params":"y"}]' % asked["id"]])
+    assert waiter.outcome == 5
 
 
 def test_responses_find_their_requests() -> None:

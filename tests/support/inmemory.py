@@ -44,6 +44,9 @@ class RecordingOutbox:
         self._seal()
         self._parts.append(frame)
 
+    def batch(self) -> None:
+        raise AssertionError("this outbox has no frames")
+
     def put_chunk(self, audience: Audience, chunk: Part) -> None:
         self._seal()
         self._open = audience

@@ -70,6 +70,9 @@ class Outbox(Protocol):
     def put(self, frame: bytes) -> None:
         """Send a whole frame (or several)."""
 
+    def batch(self) -> None:
+        """Frames are messages after a comma from now on: make a batch of what is written together."""
+
     def put_chunk(self, audience: Audience, chunk: Part) -> None:
         """Send what is in the chunk, and what will be until the audience closes it."""
 

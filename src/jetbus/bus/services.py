@@ -231,6 +231,10 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
         raise EncodingNotSupported(params["encoding"])
     if "peer" in params:
         raise Invalid("peer", "a peer configures only itself")
+    if params.get("batches") is True:
+        if session.fetches or session.outbox.slow:
+            raise Invalid("batches", "say so before the first fetch")
+        session.take_batches()
     return session.dialect.done
 
 

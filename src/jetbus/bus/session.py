@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetbus.wire.dialects import CLASSIC, Dialect
-from jetbus.wire.framing import STREAM, Framing
+from jetbus.wire.framing import BATCHES, STREAM, Framing
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
@@ -69,6 +69,12 @@ class Session:
         self.refused = ""
         """Why the peer cannot be served at all; it is told and closed."""
         self.logins_failed = 0
+
+    def take_batches(self) -> None:
+        """Tell it from now on all that is written together in one message, where there is a frame a message."""
+        if self.framing is STREAM:
+            self.outbox.batch()
+            self.framing, self.header = BATCHES, BATCHES.header
 
     def send(self, message: bytes) -> None:
         """One message to this peer."""

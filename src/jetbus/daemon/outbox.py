@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jetbus.bus.audience import Audience, Part
+from jetbus.wire.framing import as_batch
 
 log = logging.getLogger("jetbus.outbox")
 
@@ -91,6 +92,7 @@ class SocketOutbox:
     """The outbox of one connection."""
 
     __slots__ = (
+        "_batches",
         "_closed",
         "_dropped",
         "_flow",
@@ -116,6 +118,8 @@ class SocketOutbox:
         self._shares = False
         """Whether there are chunks among the parts."""
         self._gathered_bytes = 0
+        self._batches = False
+        """Whether the frames are messages after a comma, and all that is written together is one batch."""
         self._last: Audience | _Beside | None = None
         """The audience whose open chunk is the last part, or those whose open chunks are the last parts."""
         self.slow = False
@@ -153,6 +157,10 @@ class SocketOutbox:
         self._gathered_bytes += len(frame)
         if self._gathered_bytes > self._flow.hard_bytes:
             self._give_up()
+
+    def batch(self) -> None:
+        self.flush()
+        self._batches = True
 
     def put_chunk(self, audience: Audience, chunk: Part) -> None:
         last = self._last
@@ -239,7 +247,7 @@ class SocketOutbox:
             return
         if len(parts) == 1:
             self._write(parts[0])
-        elif len(parts[-1]) < LARGE_BYTES or len(parts) > LARGE_PARTS_MAX:
+        elif len(parts[-1]) < LARGE_BYTES or len(parts) > LARGE_PARTS_MAX or self._batches:
             self._write(b"".join(parts))
         else:
             self._prepare(sum(map(len, parts)))
@@ -261,6 +269,8 @@ class SocketOutbox:
         return parts
 
     def _write(self, data: bytes) -> None:
+        if self._batches:
+            data = as_batch(data)
         self._prepare(len(data))
         self._transport.write(data)
 

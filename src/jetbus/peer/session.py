@@ -51,12 +51,42 @@ class Heard(Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(Heard).decode
+
+
+def _decode_one(text: bytes) -> list[Heard]:
+    return [_decode(text)]
+
+
 _decode_all = msgspec.json.Decoder(list[Heard]).decode
 
 
 _REQUEST = b'{"id":%d,"method":"%b","params":%b}'
+_IN_BATCHES = b'{"method":"config","params":{"batches":true}}'
 _NOBODY: Request = (Reaction(), None, 0.0, "")
 """Who waits for a response that nobody waits for any more."""
+
+
+def _decoded(decode: Callable[[bytes], list[Heard]], text: bytes) -> list[Heard] | None:
+    """What was said; None if it is not of the usual form."""
+    try:
+        return decode(text)
+    except jsonrpc.UNREADABLE:
+        return None
+
+
+class _Texts:
+    """The texts of messages that were read together; a batch is taken apart only if one of them is asked for."""
+
+    __slots__ = ("_members", "whole")
+
+    def __init__(self, whole: bytes, members: list[bytes] | None = None) -> None:
+        self.whole = whole
+        self._members = members
+
+    def __getitem__(self, number: int) -> bytes:
+        if self._members is None:
+            self._members = jsonrpc.read_batch(self.whole)
+        return self._members[number]
 
 
 class Session:
@@ -240,7 +270,10 @@ class Session:
     def on_connected(self) -> None:
         """A new connection is there and introduced: say everything again."""
         self.connected = True
-        self.routed_s = float("inf") if words_of(self.daemon).ours else ROUTED_S + GRACE_S
+        self.routed_s = ROUTED_S + GRACE_S
+        if words_of(self.daemon).ours:
+            self.routed_s = float("inf")
+            self.send(_IN_BATCHES)
         for owned in self.owned.values():
             if owned.added:
                 self.add_again(owned)
@@ -276,16 +309,30 @@ class Session:
 
         Events of one fetch often come in long runs. They are gathered and told together, before anything else is.
         """
-        try:
-            all_heard = [_decode(messages[0])] if len(messages) == 1 else _decode_all(b"[%b]" % b",".join(messages))
-        except jsonrpc.UNREADABLE:
-            all_heard = []
-        if len(all_heard) != len(messages):
-            self._receive_each(messages)
-            return
+        if len(messages) > 1 and not any(text[:1] == b"[" for text in messages):
+            whole = b"[%b]" % b",".join(messages)
+            all_heard = _decoded(_decode_all, whole)
+            if all_heard is not None and len(all_heard) == len(messages):
+                self._take_in(all_heard, _Texts(whole, messages))
+                return
+        for text in messages:
+            self._receive_one(text)
+
+    def _receive_one(self, text: bytes) -> None:
+        """A message, or a batch of them."""
+        if text[:1] == b"[":
+            all_heard, texts = _decoded(_decode_all, text), _Texts(text)
+        else:
+            all_heard, texts = _decoded(_decode_one, text), _Texts(text, [text])
+        if all_heard is None:
+            self._receive_unusual(text)
+        else:
+            self._take_in(all_heard, texts)
+
+    def _take_in(self, all_heard: list[Heard], texts: _Texts) -> None:
         run: list[Event] = []
         running = ""
-        for heard, text in zip(all_heard, messages, strict=True):
+        for number, heard in enumerate(all_heard):
             method = heard.method
             if method is not None and method == running:
                 event = heard.params
@@ -296,7 +343,7 @@ class Session:
                 self._tell(running, run)
                 run = []
             if method is not None:
-                running = self._hear(method, heard, text)
+                running = self._hear(method, heard, texts, number)
                 continue
             running = ""
             waiter, read, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
@@ -314,31 +361,23 @@ class Session:
         if run:
             self._tell(running, run)
 
-    def _hear(self, method: str, heard: Heard, text: bytes) -> str:
+    def _hear(self, method: str, heard: Heard, texts: _Texts, number: int) -> str:
         """No response. Gives the id of the fetch whose events can be gathered after it, if there is one."""
         fetching = self.fetches.get(method)
         told = heard.params
         if fetching is None or told is None or heard.id is not None:
-            self._serve(method, jsonrpc.decode_envelope(text))
+            self._serve(method, jsonrpc.decode_envelope(texts[number]))
             return ""
         if isinstance(told, Event):
-            fetching.tell(told, text)
+            fetching.tell(told, texts[number])
         else:
             try:
-                fetching.tell_together(told, text)
+                fetching.tell_together(told, texts.whole)
             except (TypeError, ValueError):
                 log.warning("the daemon sent changes of %s that are no path, value and fetchOnly each", method)
         if fetching.ended:
             self.unfetch(fetching)
         return method
-
-    def _receive_each(self, messages: list[bytes]) -> None:
-        """Messages of which one at least is unusual."""
-        if len(messages) == 1:
-            self._receive_unusual(messages[0])
-            return
-        for text in messages:
-            self.receive([text])
 
     def _tell(self, fetch_id: str, run: list[Event]) -> None:
         fetching = self.fetches.get(fetch_id)

@@ -48,6 +48,19 @@ BINARY_STREAM = Framing("binary stream", _LITTLE_ENDIAN.pack, _LITTLE_ENDIAN)
 BINARY_WEBSOCKET = Framing("binary websocket", _binary_ws_header, _LITTLE_ENDIAN)
 
 
+def _comma(_length: int) -> bytes:
+    return b","
+
+
+BATCHES = Framing("stream, batches", _comma)
+"""A comma before each message: all that is written together becomes one batch, which is framed as a whole."""
+
+
+def as_batch(messages: bytes) -> bytes:
+    """The frame of a batch of messages that have a comma before each."""
+    return b"".join((_BIG_ENDIAN.pack(len(messages) + 1), b"[", messages[1:], b"]"))
+
+
 class StreamDecoder:
     """Cuts a byte stream into messages.
 
