@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jetbus.bus.bus import Bus
-from jetbus.daemon.outbox import LARGE_BYTES, Flow, SocketOutbox
+from jetbus.daemon.outbox import BATCH_BYTES, LARGE_BYTES, Flow, SocketOutbox
 from support.daemon import Daemon
 from support.inmemory import IdleLoop, MemoryTransport, Peer, frames_of
 from support.wire import Wire
@@ -68,6 +68,22 @@ def test_events_and_requests(daemon: Daemon) -> None:
         assert [message["params"] for message in routed] == [{"value": 4}, {"value": 5}]
         owner.send([{"id": message["id"], "result": True} for message in routed])
         assert one.receive() == [{"id": 4, "result": True}, {"id": 5, "result": True}]
+
+
+def test_long_batches_are_cut(daemon: Daemon) -> None:
+    """However much is told together, no batch becomes much longer than it may, and no message is cut."""
+    with _batching(daemon) as owner, _batching(daemon) as peer:
+        value = "x" * (BATCH_BYTES // 10)
+        adds = [{"id": n, "method": "add", "params": {"path": str(n), "value": f"{value}{n}"}} for n in range(35)]
+        owner.send(adds)
+        assert owner.receive() == [{"id": n, "result": True} for n in range(35)]
+        peer.send({"id": 1, "method": "fetch", "params": {"id": "f"}})
+        batches: list[Any] = []
+        while sum(map(len, batches)) < 36:
+            batches.append(peer.receive())
+        assert [len(batch) for batch in batches] == [11, 10, 10, 5]
+        told = [message["params"]["path"] for batch in batches for message in batch if "params" in message]
+        assert told == [str(n) for n in range(35)]
 
 
 def test_a_fetch_comes_too_early(daemon: Daemon) -> None:

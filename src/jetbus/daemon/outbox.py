@@ -24,6 +24,8 @@ DRAIN_BYTES = 256 * 1024
 """How much of a slow peer's queue is handed to the socket at once."""
 LARGE_BYTES = 16 * 1024
 """Several parts are handed to the socket without being joined if the last one is that large: a copy costs more."""
+BATCH_BYTES = 64 * 1024
+"""A batch that has become that long is closed and another one begun, so that its peer can begin to read."""
 LARGE_PARTS_MAX = 256
 """More parts than that are joined all the same: there must be many small ones among them."""
 
@@ -247,7 +249,9 @@ class SocketOutbox:
             return
         if len(parts) == 1:
             self._write(parts[0])
-        elif len(parts[-1]) < LARGE_BYTES or len(parts) > LARGE_PARTS_MAX or self._batches:
+        elif self._batches:
+            self._write_batches(parts)
+        elif len(parts[-1]) < LARGE_BYTES or len(parts) > LARGE_PARTS_MAX:
             self._write(b"".join(parts))
         else:
             self._prepare(sum(map(len, parts)))
@@ -273,6 +277,15 @@ class SocketOutbox:
             data = as_batch(data)
         self._prepare(len(data))
         self._transport.write(data)
+
+    def _write_batches(self, parts: list[bytes]) -> None:
+        first = size = 0
+        for at, part in enumerate(parts):
+            if size > BATCH_BYTES and part[:1] == b",":
+                self._write(b"".join(parts[first:at]))
+                first, size = at, 0
+            size += len(part)
+        self._write(b"".join(parts[first:]))
 
     def _prepare(self, size: int) -> None:
         """Bytes are about to be written."""

@@ -309,7 +309,7 @@ class Session:
 
         Events of one fetch often come in long runs. They are gathered and told together, before anything else is.
         """
-        if len(messages) > 1 and not any(text[:1] == b"[" for text in messages):
+        if len(messages) > 1 and messages[0][:1] != b"[":
             whole = b"[%b]" % b",".join(messages)
             all_heard = _decoded(_decode_all, whole)
             if all_heard is not None and len(all_heard) == len(messages):
