@@ -181,10 +181,13 @@ class Fetching:
             events = [msgspec.structs.replace(event, value=read_value(event.value)) for event in events]
         self._emit(events)
 
-    def tell_together(self, told: list[Any], text: bytes) -> None:
-        """Changes that came in one message: path, value and fetchOnly of each, one after the other."""
+    def tell_together(self, told: list[Any], blobs: bool) -> None:
+        """Changes that came in one message: path, value and fetchOnly of each, one after the other.
+
+        Without ``blobs`` no value stands for bytes.
+        """
         paths, values, only = told[::3], told[1::3], told[2::3]
-        if b"base64" in text or b"\\" in text:
+        if blobs:
             values = list(map(read_value, values))
         if not self._passing:
             self._pass_on(self._check("change", *change, "") for change in zip(paths, values, only, strict=True))

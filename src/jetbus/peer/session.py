@@ -18,7 +18,7 @@ from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, Time
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
-from jetbus.peer.values import encode_value, read_value
+from jetbus.peer.values import encode_value, may_tell_blobs, read_value
 from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Synced, Waiter
 from jetbus.wire import jsonrpc
 
@@ -77,24 +77,31 @@ def _decoded(decode: Callable[[bytes], list[Heard]], text: bytes) -> list[Heard]
 class _Texts:
     """The texts of messages that were read together; a batch is taken apart only if one of them is asked for."""
 
-    __slots__ = ("_members", "whole")
+    __slots__ = ("_blobs", "_members", "_whole")
 
     def __init__(self, whole: bytes, members: list[bytes] | None = None) -> None:
-        self.whole = whole
+        self._whole = whole
         self._members = members
 
     def __getitem__(self, number: int) -> bytes:
         if self._members is None:
-            self._members = jsonrpc.read_batch(self.whole)
+            self._members = jsonrpc.read_batch(self._whole)
         return self._members[number]
 
 
+        self._blobs: bool | None = None
 class Session:
     """What a peer is on the bus, over any number of connections."""
 
     def __init__(self, spawn: Spawn) -> None:
         self.connected = False
         self.answer_s = ANSWER_S
+    def blobs(self) -> bool:
+        """Whether a value in any of them may stand for bytes."""
+        if self._blobs is None:
+            self._blobs = may_tell_blobs(self._whole)
+        return self._blobs
+
         """How long the daemon may take for what it answers itself."""
         self.out: list[bytes] = []
         """Messages to be sent, oldest first."""
@@ -372,7 +379,7 @@ class Session:
             fetching.tell(told, texts[number])
         else:
             try:
-                fetching.tell_together(told, texts.whole)
+                fetching.tell_together(told, texts.blobs())
             except (TypeError, ValueError):
                 log.warning("the daemon sent changes of %s that are no path, value and fetchOnly each", method)
         if fetching.ended:
