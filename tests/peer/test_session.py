@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 import jetbus
-from jetbus.peer.asking import call_params, read_set_result, set_params
+from jetbus.peer.asking import CallParams, SetParams, read_set_result
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import OwnedMethod, OwnedState
 from jetbus.peer.fetching import Event, Fetching, Policy
 from jetbus.peer.session import Session
+from jetbus.peer.values import plain, plain_args
 from jetbus.rules import rule
 
 OURS = {"name": "jetbus"}
@@ -93,7 +95,7 @@ def test_a_batch() -> None:
     """Answers, events and requests in a batch are what they would be alone, in their order."""
     wire = Wire()
     waiter = Waiter()
-    wire.session.request(b"info", b"{}", waiter)
+    wire.session.request("info", {}, waiter)
     wire.session.add(_owned("s", 1, lambda _value: None), Waiter())
     fetching = Fetching("f1", rule(), policy="every")
     wire.fetch(fetching)
@@ -122,7 +124,7 @@ def test_odd_members_of_a_batch() -> None:
     """A member that is no message harms no other."""
     wire = Wire()
     waiter = Waiter()
-    wire.session.request(b"info", b"{}", waiter)
+    wire.session.request("info", {}, waiter)
     (asked,) = wire.sent()
     wire.session.receive([b'[1,{"method":7},{"id":%d,"result":5},{"method":"x","params":"y"}]' % asked["id"]])
     assert waiter.outcome == 5
@@ -133,7 +135,7 @@ def test_responses_find_their_requests() -> None:
     wire = Wire()
     waiters = [Waiter() for _ in range(3)]
     for waiter in waiters:
-        wire.session.request(b"info", b"{}", waiter)
+        wire.session.request("info", {}, waiter)
     ids = [message["id"] for message in wire.sent()]
     assert len(set(ids)) == 3
     wire.hear({"id": ids[2], "result": 2}, {"id": 99, "result": 9}, {"id": ids[0], "result": 0})
@@ -168,7 +170,7 @@ def test_nonsense_is_survived(text: bytes, synced: bool) -> None:
     if synced:
         wire.answer_all()
     waiter = Waiter()
-    wire.session.request(b"info", b"{}", waiter)
+    wire.session.request("info", {}, waiter)
     number = wire.sent()[-1]["id"]
     wire.session.receive([text, b'{"id":%d,"result":true}' % number])
     assert waiter.outcome is True
@@ -179,7 +181,7 @@ def test_batch_from_the_daemon() -> None:
     wire = Wire()
     waiters = [Waiter(), Waiter()]
     for waiter in waiters:
-        wire.session.request(b"info", b"{}", waiter)
+        wire.session.request("info", {}, waiter)
     wire.hear([{"id": message["id"], "result": message["id"]} for message in wire.sent()])
     assert all(waiter.is_done for waiter in waiters)
 
@@ -253,13 +255,13 @@ def test_connections_come_and_go() -> None:
     wire.fetch(Fetching("f1", rule("a/**"), policy="every"))
     wire.answer_all()
     waiter = Waiter()
-    wire.session.request(b"info", b"{}", waiter)
+    wire.session.request("info", {}, waiter)
     wire.sent()
     wire.session.on_lost()
     assert isinstance(waiter.outcome, jetbus.ConnectionLost)
     wire.session.change(state, 2)
     with pytest.raises(jetbus.NotConnected, match=r"connect\(\)"):
-        wire.session.request(b"info", b"{}", Waiter())
+        wire.session.request("info", {}, Waiter())
     assert wire.sent() == []
     wire.session.on_connected()
     assert [(message["method"], message["params"]) for message in wire.sent()] == [
@@ -327,7 +329,7 @@ def test_expiry() -> None:
     wire = Wire()
     wire.session.expire(100.0)
     waiter = Waiter()
-    wire.session.request(b"set", b"{}", waiter, None, 5.0, "speed")
+    wire.session.request("set", {}, waiter, None, 5.0, "speed")
     wire.session.expire(104.9)
     assert not waiter.is_done
     wire.session.expire(105.1)
@@ -496,7 +498,7 @@ def test_runs(
         fetching.take()
         seen[name].clear()
     answered = Waiter()
-    wire.session.request(b"info", b"{}", answered)
+    wire.session.request("info", {}, answered)
     answer = {"id": wire.sent()[-1]["id"], "result": True}
     for some in arrive([*(_told(*event) for event in heard), answer]):
         wire.hear(*some)
@@ -587,33 +589,57 @@ def test_request_in_a_run() -> None:
     assert [event.value for event in fetching.take()] == [1, 2, 3]
 
 
-PARAMS: dict[str, tuple[bytes, bytes]] = {
-    "set": (set_params("a/b", 5, None, False), b'{"path":"a/b","value":5}'),
+PARAMS: dict[str, tuple[Any, bytes]] = {
+    "set": (SetParams("a/b", 5), b'{"path":"a/b","value":5}'),
     "set in time, with its value": (
-        set_params('"\u00e4', None, 1.5, True),
+        SetParams('"\u00e4', None, 1.5, True),
         b'{"path":"\\"\xc3\xa4","value":null,"timeout":1.5,"valueAsResult":true}',
     ),
     "set to bytes": (
-        set_params("a", bytearray(b"hi"), None, False),
+        SetParams("a", plain(bytearray(b"hi"))),
         b'{"path":"a","value":{"mime":"application/octet-stream","base64":"aGk="}}',
     ),
     "set to a list with bytes": (
-        set_params("a", [jetbus.Blob(b"hi", mime="text/plain")], None, False),
+        SetParams("a", [jetbus.Blob(b"hi", mime="text/plain")]),
         b'{"path":"a","value":[{"mime":"text/plain","base64":"aGk="}]}',
     ),
-    "call": (call_params("m", (1, "x"), None), b'{"path":"m","args":[1,"x"]}'),
-    "call without arguments": (call_params("m", (), 2), b'{"path":"m","args":[],"timeout":2}'),
+    "call": (CallParams("m", plain_args((1, "x"))), b'{"path":"m","args":[1,"x"]}'),
+    "call without arguments": (CallParams("m", plain_args(()), 2), b'{"path":"m","args":[],"timeout":2}'),
+    "call with bytes": (
+        CallParams("m", plain_args((1, b"hi"))),
+        b'{"path":"m","args":[1,{"mime":"application/octet-stream","base64":"aGk="}]}',
+    ),
     "call by names, with bytes": (
-        call_params("m", {"x": memoryview(b"hi")}, None),
+        CallParams("m", plain_args({"x": memoryview(b"hi")})),
         b'{"path":"m","args":{"x":{"mime":"application/octet-stream","base64":"aGk="}}}',
     ),
+    "anything that is JSON already": (Raw(b'{"a": 1}'), b'{"a": 1}'),
 }
 
 
 @pytest.mark.parametrize(("params", "text"), PARAMS.values(), ids=PARAMS)
-def test_params(params: bytes, text: bytes) -> None:
-    """Set and call say what they are given, and nothing that was not asked for."""
-    assert params == text
+def test_params(params: Any, text: bytes) -> None:
+    """Requests say what they are given, and nothing that was not asked for."""
+    wire = Wire(CJET)
+    wire.session.request("service", params, Waiter())
+    number = json.loads(wire.session.out[0])["id"]
+    assert wire.session.out == [b'{"id":%d,"method":"service","params":%b}' % (number, text)]
+
+
+def test_no_error() -> None:
+    """An error of null is none: peers of JSON-RPC 1.0 say so with every result."""
+    wire, waiter = Wire(CJET), Waiter()
+    wire.session.request("info", {}, waiter)
+    wire.hear({"id": wire.sent()[0]["id"], "result": 5, "error": None})
+    assert waiter.outcome == 5
+
+
+def test_what_is_no_json_is_no_request() -> None:
+    """Whoever asks for what cannot be said is told so, and nobody waits for an answer to it."""
+    wire = Wire(CJET)
+    with pytest.raises(TypeError, match="a complex is no JSON"):
+        wire.session.request("set", SetParams("a", 1j), Waiter())
+    assert (wire.session.out, wire.session.open_request_count) == ([], 0)
 
 
 # A fetch against a model, over any number of connections.

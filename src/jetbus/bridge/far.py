@@ -49,4 +49,4 @@ class _Then:
 def after(session: Session, work: Callable[[], object], *, lost: bool = False) -> None:
     """Do something when the daemon has answered, so that all is known that it said before; or the line is lost."""
     with contextlib.suppress(NotConnected):
-        session.request(b"info", b"{}", _Then(work, lost))
+        session.request("info", {}, _Then(work, lost))

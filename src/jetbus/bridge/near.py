@@ -93,7 +93,7 @@ class NearSession(Session):
     def add_again(self, owned: Owned) -> None:
         assert isinstance(owned, Mount)  # noqa: S101 - nothing else is added here
         owned.attempt += 1
-        self.request(b"add", jsonrpc.encode(owned.describe()), _Hanging(self, owned))
+        self.request("add", owned.describe(), _Hanging(self, owned))
 
     def tell(self, mount: Mount, value: bytes) -> None:
         """A state has a new value."""
@@ -112,34 +112,35 @@ class NearSession(Session):
         except JetError as problem:
             self.answer_error(request_id, problem.wire())
 
-    def _asked(self, method: str, params: Raw) -> tuple[Mount | None, bytes, dict[str, Raw]]:
+    def _asked(self, method: str, params: Raw) -> tuple[Mount | None, str, dict[str, Raw]]:
         """What is asked of which: routed by path, or by ``set`` and ``call`` as node-jet 3 does it."""
         mount = self.owned.get(method)
         if mount is None and method in ("set", "call"):
             fields = jsonrpc.read_fields(params)
             path = jsonrpc.read_text(fields.get("path", Raw(b'""')), "path")
-            return _mount(self.owned.get(path)), method.encode(), fields
+            return _mount(self.owned.get(path)), method, fields
         mount = _mount(mount)
         if mount is None or mount.is_method:
-            return mount, b"call", {"args": params} if params else {}
+            return mount, "call", {"args": params} if params else {}
         if bytes(params)[:1] == b"[":  # a daemon of 2012 sends the value alone in an array
-            return mount, b"set", dict(zip(("value",), jsonrpc.decode_members(params), strict=False))
-        return mount, b"set", jsonrpc.read_fields(params)
+            return mount, "set", dict(zip(("value",), jsonrpc.decode_members(params), strict=False))
+        return mount, "set", jsonrpc.read_fields(params)
 
-    def _pass_on(self, mount: Mount, service: bytes, params: dict[str, Raw], request_id: bytes) -> None:
-        if service == b"set" and "value" not in params:
+    def _pass_on(self, mount: Mount, service: str, params: dict[str, Raw], request_id: bytes) -> None:
+        if service == "set" and "value" not in params:
             raise MissingParam("value")
         timeout_s = _read_timeout(params, self._patience_s)
-        told = {name: params[name] for name in ("value", "args", "valueAsResult") if name in params}
-        asked = jsonrpc.encode({"path": mount.far_path, **told, "timeout": timeout_s})
+        asked: dict[str, Any] = {"path": mount.far_path}
+        asked |= {name: params[name] for name in ("value", "args", "valueAsResult") if name in params}
+        asked["timeout"] = timeout_s
         if not request_id:
             if self._far.connected:
-                self._far.send(b'{"method":"%b","params":%b}' % (service, asked))
+                self._far.send(jsonrpc.encode({"method": service, "params": asked}))
             return
         if mount.waiting >= REQUESTS_MAX:
             text = f"{mount.waiting} requests to {mount.path} wait for an answer from the far bus; ask again later"
             raise Internal("requests_max reached", text)
-        relay = _Relay(self, mount, request_id, service == b"set")
+        relay = _Relay(self, mount, request_id, service == "set")
         try:
             self._far.request(service, asked, relay, _as_it_is, timeout_s + GRACE_S, mount.far_path)
         except NotConnected:

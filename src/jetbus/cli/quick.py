@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from jetbus.cli.failures import Code, Failure
 from jetbus.errors import JetError, NotConnected, NotFound, TimedOut, UnknownService
 from jetbus.peer.address import Address, read_url
-from jetbus.peer.asking import SetResult, call_params, read_set_result, set_params
+from jetbus.peer.asking import CallParams, SetParams, SetResult, read_set_result
 from jetbus.peer.daemons import words_of
 from jetbus.peer.fetching import Event, Fetching, arranged, matches
 from jetbus.peer.session import GRACE_S, Session, silent
 from jetbus.rules import Rule
-from jetbus.wire import jsonrpc
 from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder
 
 if TYPE_CHECKING:
@@ -239,18 +238,18 @@ class QuickPeer:
             raise Failure(f"the daemon at {self.url} ({name}) does not {what}; only jetd does")
 
     def _introduce(self, name: str) -> None:
-        asked: dict[bytes, Any] = {b"info": {}, b"config": {"name": name}}
+        asked: dict[str, Any] = {"info": {}, "config": {"name": name}}
         if self.user is not None:
-            asked[b"authenticate"] = {"user": self.user, "password": self._password}
+            asked["authenticate"] = {"user": self.user, "password": self._password}
         answers = {service: _Answer() for service in asked}
         for service, params in asked.items():
-            self._session.introduce(service, jsonrpc.encode(params), answers[service])
-        self._wait(answers[b"info"], CONNECT_S)
+            self._session.introduce(service, params, answers[service])
+        self._wait(answers["info"], CONNECT_S)
         for answer in answers.values():
             self._wait(answer, ANSWER_S)
-        if b"authenticate" in answers:
-            self.groups = self._logged_in(answers[b"authenticate"])
-        info = answers[b"info"]
+        if "authenticate" in answers:
+            self.groups = self._logged_in(answers["authenticate"])
+        info = answers["info"]
         self._session.daemon = info.result if isinstance(info.result, dict) else {}
         self._session.on_connected()
 
@@ -283,19 +282,16 @@ class QuickPeer:
 
     def ask(self, service: str, params: Any, within_s: float = ANSWER_S) -> Any:
         """Any service of the daemon: its result, or the error raised."""
-        return self._ask(service.encode(), jsonrpc.encode(params), within_s)
-
-    def _ask(self, service: bytes, params: bytes, within_s: float) -> Any:
         answer = _Answer()
         self._session.request(service, params, answer)
-        self._wait(answer, within_s, routed=service in (b"set", b"call"))
+        self._wait(answer, within_s, routed=service in ("set", "call"))
         return answer.taken()
 
     def get(self, rule: Rule) -> dict[str, Any]:
         """The states that match now."""
         params, trusting = words_of(self.daemon).ask(rule)
         try:
-            entries = self._ask(b"get", jsonrpc.encode(params), ANSWER_S)
+            entries = self.ask("get", params)
         except UnknownService:  # lua-jet
             events = self.look(replace(rule, sort=None))
             entries = [{"path": event.path, "value": event.value} for event in events if not event.is_method]
@@ -309,7 +305,7 @@ class QuickPeer:
         fetching = Fetching(self._session.next_fetch_id(), rule)
         self._session.fetch(fetching)
         told = _Answer()
-        self._session.request(b"info", b"{}", told)
+        self._session.request("info", {}, told)
         self._wait(told, ANSWER_S)
         self._session.unfetch(fetching)
         if fetching.error is not None:
@@ -329,12 +325,12 @@ class QuickPeer:
 
     def set(self, path: str, value: Any, timeout_s: float | None = None) -> SetResult:
         """Ask the owner to set a state."""
-        answer = self._ask(b"set", set_params(path, value, timeout_s, False), self._patience_s(timeout_s))
+        answer = self.ask("set", SetParams(path, value, timeout_s), self._patience_s(timeout_s))
         return read_set_result(answer)
 
     def call(self, path: str, args: list[Any] | Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Call a method."""
-        return self._ask(b"call", call_params(path, args, timeout_s), self._patience_s(timeout_s))
+        return self.ask("call", CallParams(path, args, timeout_s), self._patience_s(timeout_s))
 
     def _patience_s(self, timeout_s: float | None) -> float:
         within_s = self._session.patience_s(timeout_s)

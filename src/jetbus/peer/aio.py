@@ -22,14 +22,13 @@ from typing import Any
 
 from jetbus.errors import NotConnected, TimedOut, UnknownService
 from jetbus.peer.aiofaces import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, take_in
-from jetbus.peer.asking import SetResult, call_params, read_set_result, read_set_value, set_params
+from jetbus.peer.asking import CallParams, SetParams, SetResult, read_set_result, read_set_value
 from jetbus.peer.connected import Connected
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
-from jetbus.peer.values import Instant, read_value, write_moment
+from jetbus.peer.values import JSON_TYPES, Instant, plain, plain_args, read_value, write_moment
 from jetbus.rules import Rule, rule
-from jetbus.wire import jsonrpc
 
 __all__ = [
     "ElementAsync",
@@ -138,10 +137,10 @@ class PeerAsync(Connected):
     ) -> Awaitable[SetResult]:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
         future, session = self._future(), self._session
-        params = set_params(path, value, timeout_s, value_as_result)
+        params = SetParams(path, value if type(value) in JSON_TYPES else plain(value), timeout_s, value_as_result)
         read = read_set_value if value_as_result else read_set_result
         within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
-        session.request(b"set", params, future, read, within_s, path)
+        session.request("set", params, future, read, within_s, path)
         return future
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
@@ -149,9 +148,9 @@ class PeerAsync(Connected):
         if args and kwargs:
             raise TypeError("a Jet method takes positional or keyword arguments, not both")
         future, session = self._future(), self._session
-        params = call_params(path, kwargs or args, timeout_s)
+        params = CallParams(path, plain_args(kwargs or args), timeout_s)
         within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
-        session.request(b"call", params, future, None, within_s, path)
+        session.request("call", params, future, None, within_s, path)
         return future
 
     async def get(
@@ -163,7 +162,7 @@ class PeerAsync(Connected):
         if as_of is not None:
             params["asOf"] = write_moment(as_of)
         try:
-            entries = await self._request(b"get", jsonrpc.encode(params))
+            entries = await self._request("get", params)
         except UnknownService:
             if as_of is not None:
                 raise
@@ -243,17 +242,17 @@ class PeerAsync(Connected):
     async def info(self) -> dict[str, Any]:
         """What the daemon says of itself; nothing if it is one of lua-jet."""
         try:
-            return await self._request(b"info", b"{}")  # type: ignore[no-any-return]
+            return await self._request("info", {})  # type: ignore[no-any-return]
         except UnknownService:
             return {}
 
     async def config(self, **settings: Any) -> None:
         """Tell the daemon about this peer, for instance its ``name``."""
-        await self._request(b"config", jsonrpc.encode(settings))
+        await self._request("config", settings)
         self.name = settings.get("name", self.name)
 
     async def authenticate(self, user: str, password: str) -> Any:
         """Log in; must come before the first fetch. Also used when the connection comes back."""
-        groups = await self._request(b"authenticate", jsonrpc.encode({"user": user, "password": password}))
+        groups = await self._request("authenticate", {"user": user, "password": password})
         self._user, self._password = user, password
         return groups

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jetbus.peer.values import JSON_TYPES, encode_plain, plain, plain_args, read_value
+from jetbus.peer.values import read_value
 
 
 class SetResult(Struct, frozen=True):
@@ -24,7 +24,7 @@ class SetResult(Struct, frozen=True):
 
 def read_set_result(result: Any) -> SetResult:
     """The answer to a set, whichever library the owner uses."""
-    if result == _DONE or result is True or result is None:
+    if result is None or result is True or result == _DONE:
         return _PLAIN_SET
     warning = result.get("warning") if isinstance(result, dict) else None
     if isinstance(result, dict) and result.keys() == _NODE_JET_3:
@@ -45,23 +45,18 @@ _NODE_JET_3 = {"path", "value"}
 """The members of what owners of node-jet 3 answer."""
 
 
-def set_params(path: str, value: Any, timeout_s: float | None, value_as_result: bool) -> bytes:
-    """The parameters of a set."""
-    params: dict[str, Any] = {"path": path, "value": value if type(value) in JSON_TYPES else plain(value)}
-    if timeout_s is not None:
-        params["timeout"] = timeout_s
-    if value_as_result:
-        params["valueAsResult"] = True
-    return encode_plain(params)
+class SetParams(Struct, gc=False, omit_defaults=True):
+    """The parameters of a set; the value is plain."""
+
+    path: str
+    value: Any
+    timeout: float | None = None
+    valueAsResult: bool = False  # noqa: N815 - the wire's name
 
 
-def call_params(path: str, args: Any, timeout_s: float | None) -> bytes:
-    """The parameters of a call."""
-    for value in args.values() if type(args) is dict else args:
-        if type(value) not in JSON_TYPES:
-            args = plain_args(args)
-            break
-    params: dict[str, Any] = {"path": path, "args": args}
-    if timeout_s is not None:
-        params["timeout"] = timeout_s
-    return encode_plain(params)
+class CallParams(Struct, gc=False, omit_defaults=True):
+    """The parameters of a call; the arguments are plain."""
+
+    path: str
+    args: Any
+    timeout: float | None = None

@@ -25,13 +25,13 @@ from typing import Any, Self
 from jetbus.errors import NotConnected
 from jetbus.loops import new_loop
 from jetbus.peer.aiofaces import take_in
-from jetbus.peer.asking import SetResult, call_params, read_set_result, read_set_value, set_params
+from jetbus.peer.asking import CallParams, SetParams, SetResult, read_set_result, read_set_value
 from jetbus.peer.blockingfaces import Element, Fetch, Method, Mirror, Sorted, State
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
 from jetbus.peer.session import ANSWER_S
 from jetbus.peer.shared import SharedPeer, Slot
-from jetbus.peer.values import Instant, write_moment
+from jetbus.peer.values import Instant, plain, plain_args, write_moment
 from jetbus.rules import Rule, rule
 
 __all__ = ["Element", "Fetch", "Method", "Mirror", "Peer", "Sorted", "State"]
@@ -256,18 +256,18 @@ class Peer:
 
     def set(self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False) -> SetResult:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
-        params = set_params(path, value, timeout_s, value_as_result)
+        params = SetParams(path, plain(value), timeout_s, value_as_result)
         read = read_set_value if value_as_result else read_set_result
-        return self._routed(b"set", params, timeout_s, read, path)  # type: ignore[no-any-return]
+        return self._routed("set", params, timeout_s, read, path)  # type: ignore[no-any-return]
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Call a method with positional or with keyword arguments."""
         if args and kwargs:
             raise TypeError("a Jet method takes positional or keyword arguments, not both")
-        return self._routed(b"call", call_params(path, kwargs or args, timeout_s), timeout_s, None, path)
+        return self._routed("call", CallParams(path, plain_args(kwargs or args), timeout_s), timeout_s, None, path)
 
     def _routed(
-        self, method: bytes, params: bytes, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
+        self, method: str, params: Any, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
     ) -> Any:
         self._check_may_wait()
         slot = Slot()

@@ -19,7 +19,6 @@ from jetbus.peer.address import read_url
 from jetbus.peer.elements import Owned, Spawn
 from jetbus.peer.line import Line, open_line
 from jetbus.peer.session import ANSWER_S, Session
-from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
 
@@ -151,19 +150,19 @@ class Connected:
     async def _introduce(self) -> None:
         session = self._session
         session.out.clear()
-        asked: dict[bytes, Any] = {b"info": {}}
+        asked: dict[str, Any] = {"info": {}}
         if self.name:
-            asked[b"config"] = {"name": self.name}
+            asked["config"] = {"name": self.name}
         if self._user is not None:
-            asked[b"authenticate"] = {"user": self._user, "password": self._password or ""}
+            asked["authenticate"] = {"user": self._user, "password": self._password or ""}
         waiting = [self._future() for _ in asked]
         for (service, params), future in zip(asked.items(), waiting, strict=True):
-            session.introduce(service, jsonrpc.encode(params), future)
+            session.introduce(service, params, future)
         answers = dict(zip(asked, await asyncio.gather(*waiting, return_exceptions=True), strict=True))
         for service, answer in answers.items():
-            if isinstance(answer, NotConnected) or (service == b"authenticate" and isinstance(answer, JetError)):
+            if isinstance(answer, NotConnected) or (service == "authenticate" and isinstance(answer, JetError)):
                 raise answer
-        session.daemon = answers[b"info"] if isinstance(answers[b"info"], dict) else {}
+        session.daemon = answers["info"] if isinstance(answers["info"], dict) else {}
 
     async def close(self) -> None:
         """Close the connection; what this peer owns leaves the bus."""
@@ -232,7 +231,7 @@ class Connected:
     def _no_future(self) -> asyncio.Future[Any]:
         raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
 
-    def _request(self, method: bytes, params: bytes) -> asyncio.Future[Any]:
+    def _request(self, method: str, params: Any) -> asyncio.Future[Any]:
         future = self._future()
         self._session.request(method, params, future)
         return future

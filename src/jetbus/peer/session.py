@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 
 from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, TimedOut, from_wire
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
-from jetbus.peer.values import encode_value, may_tell_blobs, read_value
+from jetbus.peer.values import encode_plain, encode_value, may_tell_blobs, read_value
 from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Synced, Waiter
 from jetbus.wire import jsonrpc
 
@@ -44,10 +44,10 @@ class Heard(Struct, gc=False):
     """What a daemon says: a response, a notification or a routed request, read in one pass."""
 
     id: int | str | None = None
+    result: Any = None
+    error: Any = None
     method: str | None = None
     params: Event | list[Any] | None = None
-    result: Any = UNSET
-    error: Any = UNSET
 
 
 _decode = msgspec.json.Decoder(Heard).decode
@@ -60,7 +60,14 @@ def _decode_one(text: bytes) -> list[Heard]:
 _decode_all = msgspec.json.Decoder(list[Heard]).decode
 
 
-_REQUEST = b'{"id":%d,"method":"%b","params":%b}'
+class Asked(Struct, gc=False):
+    """A request, as it is said."""
+
+    id: int
+    method: str
+    params: Any
+
+
 _IN_BATCHES = b'{"method":"config","params":{"batches":true}}'
 _NOBODY: Request = (Reaction(), None, 0.0, "")
 """Who waits for a response that nobody waits for any more."""
@@ -82,26 +89,26 @@ class _Texts:
     def __init__(self, whole: bytes, members: list[bytes] | None = None) -> None:
         self._whole = whole
         self._members = members
+        self._blobs: bool | None = None
 
     def __getitem__(self, number: int) -> bytes:
         if self._members is None:
             self._members = jsonrpc.read_batch(self._whole)
         return self._members[number]
 
-
-        self._blobs: bool | None = None
-class Session:
-    """What a peer is on the bus, over any number of connections."""
-
-    def __init__(self, spawn: Spawn) -> None:
-        self.connected = False
-        self.answer_s = ANSWER_S
     def blobs(self) -> bool:
         """Whether a value in any of them may stand for bytes."""
         if self._blobs is None:
             self._blobs = may_tell_blobs(self._whole)
         return self._blobs
 
+
+class Session:
+    """What a peer is on the bus, over any number of connections."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self.connected = False
+        self.answer_s = ANSWER_S
         """How long the daemon may take for what it answers itself."""
         self.out: list[bytes] = []
         """Messages to be sent, oldest first."""
@@ -154,8 +161,8 @@ class Session:
 
     def request(
         self,
-        method: bytes,
-        params: bytes,
+        method: str,
+        params: Any,
         waiter: Waiter,
         read: Callable[[Any], Any] | None = None,
         within_s: float | None = None,
@@ -163,26 +170,28 @@ class Session:
     ) -> None:
         """Send a request; the waiter gets the result, read, or the error. Who cancels its waiter waits no more.
 
-        Without ``within_s`` it is the daemon that is given time, not an owner.
+        Parameters that are JSON already are ``Raw``. Without ``within_s`` it is the daemon that is given time, not an
+        owner.
         """
         if not self.connected:
             self.check_connected()
         self._count = number = self._count + 1
+        message = encode_plain(Asked(number, method, params))
         deadline = self._now + (self.answer_s if within_s is None else within_s)
         self._requests[number] = (waiter, read, deadline, path)
         out = self.out if self._batch is None else self._batch  # as send does it, without the cost of a call
-        out.append(_REQUEST % (number, method, params))
+        out.append(message)
         if len(out) == 1 and out is self.out:
             self.on_output()
 
-    def introduce(self, method: bytes, params: bytes, waiter: Waiter) -> None:
+    def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
         self.send(self._ask(method, params, waiter, None, float("inf"), ""))
 
     def _ask(
         self,
-        method: bytes,
-        params: bytes,
+        method: str,
+        params: Any,
         waiter: Waiter,
         read: Callable[[Any], Any] | None,
         within_s: float,
@@ -190,8 +199,9 @@ class Session:
     ) -> bytes:
         """The message of a request that is now waited for."""
         self._count = number = self._count + 1
+        message = encode_plain(Asked(number, method, params))
         self._requests[number] = (waiter, read, self._now + within_s, path)
-        return _REQUEST % (number, method, params)
+        return message
 
     def expire(self, now: float) -> None:
         """Give up requests that should have been answered long ago, forget those that nobody waits for."""
@@ -230,12 +240,12 @@ class Session:
         self.check_connected()
         self.owned[owned.path] = owned
         owned.added = True
-        self.request(b"add", described, Added(self, owned, waiter))
+        self.request("add", Raw(described), Added(self, owned, waiter))
 
     def remove(self, owned: Owned, waiter: Waiter) -> None:
         """Take a state or method off the bus."""
         self.drop(owned)
-        self.request(b"remove", b'{"path":' + owned.path_json + b"}", waiter)
+        self.request("remove", {"path": owned.path}, waiter)
 
     def drop(self, owned: Owned) -> None:
         """Own it no longer."""
@@ -259,10 +269,9 @@ class Session:
 
     def _send_fetch(self, fetching: Fetching) -> None:
         fetching.begin(words_of(self.daemon))
-        params = jsonrpc.encode({"id": fetching.id, **fetching.params})
-        self.request(b"fetch", params, Fetched(self, fetching))
+        self.request("fetch", {"id": fetching.id, **fetching.params}, Fetched(self, fetching))
         # Daemons differ in when they tell what is there; the answer to a later request comes after all of it.
-        self.request(b"info", b"{}", Synced(fetching))
+        self.request("info", {}, Synced(fetching))
 
     def unfetch(self, fetching: Fetching) -> None:
         """End a fetch."""
@@ -289,7 +298,7 @@ class Session:
 
     def add_again(self, owned: Owned) -> None:
         """Add something after a reconnect."""
-        self.request(b"add", encode_value(owned.describe()), AddedAgain(self, owned))
+        self.request("add", owned.describe(), AddedAgain(self, owned))
 
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""
@@ -341,7 +350,24 @@ class Session:
         running = ""
         for number, heard in enumerate(all_heard):
             method = heard.method
-            if method is not None and method == running:
+            if method is None:
+                if run:
+                    self._tell(running, run)
+                    run = []
+                waiter, read, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
+                if waiter.done():
+                    continue
+                if heard.error is not None:
+                    waiter.set_exception(from_wire(heard.error))
+                    continue
+                result = heard.result
+                if read is not None:
+                    result = read(result)
+                elif type(result) is dict:
+                    result = read_value(result)
+                waiter.set_result(result)
+                continue
+            if method == running:
                 event = heard.params
                 if type(event) is Event and event.value is not None and heard.id is None:
                     run.append(event)
@@ -349,22 +375,7 @@ class Session:
             if run:
                 self._tell(running, run)
                 run = []
-            if method is not None:
-                running = self._hear(method, heard, texts, number)
-                continue
-            running = ""
-            waiter, read, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
-            if waiter.done():
-                continue
-            if heard.error is not UNSET:
-                waiter.set_exception(from_wire(heard.error))
-                continue
-            result = None if heard.result is UNSET else heard.result
-            if read is not None:
-                result = read(result)
-            elif type(result) is dict:
-                result = read_value(result)
-            waiter.set_result(result)
+            running = self._hear(method, heard, texts, number)
         if run:
             self._tell(running, run)
 

@@ -86,8 +86,8 @@ class SharedSession(Session):
 
     def request(
         self,
-        method: bytes,
-        params: bytes,
+        method: str,
+        params: Any,
         waiter: Waiter,
         read: Callable[[Any], Any] | None = None,
         within_s: float | None = None,
@@ -99,8 +99,8 @@ class SharedSession(Session):
 
     def request_now(
         self,
-        method: bytes,
-        params: bytes,
+        method: str,
+        params: Any,
         waiter: Waiter,
         read: Callable[[Any], Any] | None,
         within_s: float,

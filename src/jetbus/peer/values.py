@@ -66,9 +66,11 @@ def encode_value(value: Any) -> bytes:
 
 def plain_args(args: Any) -> Any:
     """The arguments of a call, positional or named, as JSON can tell them."""
-    if isinstance(args, dict):
-        return {name: plain(value) for name, value in args.items()}
-    return [plain(value) for value in args]
+    named = isinstance(args, dict)
+    for value in args.values() if named else args:
+        if type(value) not in JSON_TYPES:
+            return {name: plain(value) for name, value in args.items()} if named else [plain(value) for value in args]
+    return args
 
 
 def encode_args(args: Any) -> bytes:
@@ -92,13 +94,13 @@ def is_blob(value: Any) -> bool:
     return type(value) is dict and value.keys() == _KEYS
 
 
-def read_value(value: Any) -> Any:
-    """A value that was told, as a ``Blob`` if it stands for one."""
 def may_tell_blobs(text: bytes) -> bool:
     """Whether a value in a JSON text may stand for bytes."""
     return text.rfind(b"base64") >= 0 or b"\\" in text  # in long texts rfind is much faster than find
 
 
+def read_value(value: Any) -> Any:
+    """A value that was told, as a ``Blob`` if it stands for one."""
     if not is_blob(value):
         return value
     try:
