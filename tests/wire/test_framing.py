@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from jetbus.wire.framing import STREAM, WEBSOCKET, StreamDecoder
+from jetbus.wire.framing import BINARY_STREAM, STREAM, WEBSOCKET, Framing, StreamDecoder
 
 BYTES_MAX = 300
 
@@ -95,6 +95,14 @@ STREAM_HEADERS = {
 def test_stream_header(length: int, header: bytes) -> None:
     """On TCP and Unix sockets a 32-bit big-endian length precedes a message."""
     assert STREAM.header(length) == header
+
+
+@pytest.mark.parametrize("framing", [STREAM, WEBSOCKET, BINARY_STREAM], ids=lambda framing: framing.name)
+@pytest.mark.parametrize("lengths", [[], [0, 1, 511], [512], [3, 511, 512, 70_000, 2]], ids=str)
+def test_messages_after_their_headers(framing: Framing, lengths: list[int]) -> None:
+    """Every message follows the header of its length, whichever lengths come together."""
+    messages = [b"x" * length for length in lengths]
+    assert framing.framed(messages) == b"".join(framing.header(len(message)) + message for message in messages)
 
 
 WEBSOCKET_HEADERS = {

@@ -126,17 +126,11 @@ class StreamLine(Line):
             self.transport.abort()
 
     def _write(self, messages: list[bytes]) -> None:
-        self.transport.write(self._framed(messages))
+        self.transport.write(self._framing.framed(messages))
 
     def framed(self, message: bytes) -> bytes:
         """The bytes of one message."""
-        if self._interpreter is None:
-            return self._framing.header(len(message)) + message
-        return self._framed(self._interpreter.said([message]))
-
-    def _framed(self, messages: list[bytes]) -> bytes:
-        header = self._framing.header
-        return b"".join([header(len(message)) + message for message in messages])
+        return self._framing.framed(self._said([message]))
 
 
 class WebSocketLine(Line):

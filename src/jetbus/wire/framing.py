@@ -28,6 +28,17 @@ class Framing(NamedTuple):
     header: Callable[[int], bytes]
     length: struct.Struct = _BIG_ENDIAN
     """How a length is written where there is one."""
+    short: tuple[bytes, ...] = ()
+    """The headers of short messages, by their length."""
+
+    def framed(self, messages: list[bytes]) -> bytes:
+        """Messages, each after its header."""
+        short = self.short
+        try:
+            return b"".join([short[len(message)] + message for message in messages])
+        except IndexError:
+            header = self.header
+            return b"".join([header(len(message)) + message for message in messages])
 
 
 def _ws_header(length: int, opcode: int = _WS_TEXT) -> bytes:
@@ -42,7 +53,7 @@ def _binary_ws_header(length: int) -> bytes:
     return _ws_header(length + _HEADER_BYTES, _WS_BINARY) + _LITTLE_ENDIAN.pack(length)
 
 
-STREAM = Framing("stream", _BIG_ENDIAN.pack)
+STREAM = Framing("stream", _BIG_ENDIAN.pack, short=tuple(map(_BIG_ENDIAN.pack, range(512))))
 WEBSOCKET = Framing("websocket", _ws_header)
 BINARY_STREAM = Framing("binary stream", _LITTLE_ENDIAN.pack, _LITTLE_ENDIAN)
 BINARY_WEBSOCKET = Framing("binary websocket", _binary_ws_header, _LITTLE_ENDIAN)
