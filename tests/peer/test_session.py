@@ -17,7 +17,7 @@ from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import OwnedMethod, OwnedState
 from jetbus.peer.fetching import Event, Fetching, Policy
 from jetbus.peer.session import Session
-from jetbus.peer.values import plain, plain_args
+from jetbus.peer.values import may_tell_blobs, plain, plain_args
 from jetbus.rules import rule
 
 OURS = {"name": "jetbus"}
@@ -67,8 +67,7 @@ class Wire:
 
     def sent(self) -> list[Any]:
         """What was sent since the last look, but for what every connection to our daemon begins with."""
-        out, self.session.out = self.session.out, []
-        return [message for message in map(json.loads, out) if message != IN_BATCHES]
+        return [message for message in map(json.loads, self.session.take_out()) if message != IN_BATCHES]
 
     def hear(self, *messages: Any) -> None:
         self.session.receive([json.dumps(message).encode() for message in messages])
@@ -516,6 +515,26 @@ def test_runs(
         assert {path: fetching.known[path] for path in newest} == newest
 
 
+TOLD_BYTES: dict[str, tuple[bytes, bool]] = {
+    "none": (b'{"method":"f1","params":["a",1,false]}', False),
+    "in the first message": (b'[{"method":"f1","params":["a",%b,false]},{"id":1,"result":1}]', True),
+    "in the last message": (b'[{"id":1,"result":1},{"method":"f1","params":["a",1,false,"b",%b,false]}]', True),
+    "beside an object": (b'[{"id":1,"result":{}},{"method":"f1","params":["a",%b,false]}]', True),
+    "an object of a batch": (b'[{"method":"f1","params":["base64",1,false]},{"id":1,"result":{}}]', True),
+    "a name of a batch": (b'[{"method":"f1","params":["base64",1,false]},{"id":1,"result":1}]', False),
+    "an object": (b'{"method":"f1","params":["a",{"mime":"x"},false]}', False),
+}
+WRITTEN = {"plain": b'{"mime":"x","base64":"aGk="}', "escaped": b'{"mime":"x","\\u0062ase64":"aGk="}'}
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(("text", "told"), TOLD_BYTES.values(), ids=TOLD_BYTES)
+def test_bytes_are_looked_for(text: bytes, told: bool, written: bytes) -> None:
+    """Bytes in what was heard are never overlooked, and rarely suspected where there are none."""
+    text = text.replace(b"%b", written)
+    assert may_tell_blobs(text, text.count(b"},{") + 1) is told
+
+
 def test_changes_together_before_all_is_told() -> None:
     """Changes of a fetch that has not yet been told everything are checked one by one: what is new is an add."""
     wire = Wire()
@@ -624,6 +643,48 @@ def test_params(params: Any, text: bytes) -> None:
     wire.session.request("service", params, Waiter())
     number = json.loads(wire.session.out[0])["id"]
     assert wire.session.out == [b'{"id":%d,"method":"service","params":%b}' % (number, text)]
+
+
+def test_a_batch_waits_for_its_end() -> None:
+    """What was said before a batch may go out while it is open; what it gathers goes out after it, as one."""
+    session = Wire(CJET).session
+    asked: list[str] = []
+    session.on_output = lambda: asked.append("output")
+    session.send(b"1")
+    session.begin_batch()
+    session.send(b"2")
+    assert session.take_out() == [b"1"]
+    session.send(b"3")
+    assert session.take_out() == []
+    asked.clear()
+    session.end_batch()
+    assert asked == ["output"]
+    session.send(b"4")
+    assert session.take_out() == [b"[2,3]", b"4"]
+
+
+def test_a_batch_behind_others() -> None:
+    """A batch that nothing was taken out of meanwhile leaves alone what was said before it."""
+    session = Wire(CJET).session
+    session.send(b"1")
+    session.begin_batch()
+    session.send(b"2")
+    session.send(b"3")
+    session.end_batch()
+    assert session.take_out() == [b"1", b"[2,3]"]
+
+
+def test_a_lost_batch() -> None:
+    """What a batch has gathered for a connection that is lost is not said on the next one."""
+    session = Wire(CJET).session
+    session.send(b"1")
+    session.begin_batch()
+    session.send(b"2")
+    session.on_lost()
+    session.send(b"3")
+    session.send(b"4")
+    session.end_batch()
+    assert session.take_out() == [b"[3,4]"]
 
 
 def test_no_error() -> None:

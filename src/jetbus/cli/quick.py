@@ -260,8 +260,7 @@ class QuickPeer:
             raise Failure(f"the daemon at {self.url} knows no users; leave out --user", Code.NOT_ALLOWED) from None
 
     def _flush(self) -> None:
-        out, self._session.out = self._session.out, []
-        if out:
+        if out := self._session.take_out():
             self._line.send(out)
 
     def _wait(self, answer: _Answer, within_s: float, *, routed: bool = False) -> None:

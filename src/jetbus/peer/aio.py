@@ -22,12 +22,12 @@ from typing import Any
 
 from jetbus.errors import NotConnected, TimedOut, UnknownService
 from jetbus.peer.aiofaces import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, take_in
-from jetbus.peer.asking import CallParams, SetParams, SetResult, read_set_result, read_set_value
+from jetbus.peer.asking import CallParams, SetParams, SetResult, call_args, read_set_result, read_set_value
 from jetbus.peer.connected import Connected
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, matches
-from jetbus.peer.values import JSON_TYPES, Instant, plain, plain_args, read_value, write_moment
+from jetbus.peer.values import JSON_TYPES, Instant, plain, read_value, write_moment
 from jetbus.rules import Rule, rule
 
 __all__ = [
@@ -145,12 +145,14 @@ class PeerAsync(Connected):
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Awaitable[Any]:
         """Call a method with positional or with keyword arguments."""
-        if args and kwargs:
-            raise TypeError("a Jet method takes positional or keyword arguments, not both")
+        given: Any = call_args(args, kwargs) if kwargs else args
+        for value in args:
+            if type(value) not in JSON_TYPES:
+                given = call_args(args, kwargs)
+                break
         future, session = self._future(), self._session
-        params = CallParams(path, plain_args(kwargs or args), timeout_s)
         within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
-        session.request("call", params, future, None, within_s, path)
+        session.request("call", CallParams(path, given, timeout_s), future, None, within_s, path)
         return future
 
     async def get(

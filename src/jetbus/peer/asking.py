@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jetbus.peer.values import read_value
+from jetbus.peer.values import plain_args, read_value
 
 
 class SetResult(Struct, frozen=True):
@@ -52,6 +52,13 @@ class SetParams(Struct, gc=False, omit_defaults=True):
     value: Any
     timeout: float | None = None
     valueAsResult: bool = False  # noqa: N815 - the wire's name
+
+
+def call_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a method is called with, as JSON can tell it."""
+    if args and kwargs:
+        raise TypeError("a Jet method takes positional or keyword arguments, not both")
+    return plain_args(kwargs or args)
 
 
 class CallParams(Struct, gc=False, omit_defaults=True):

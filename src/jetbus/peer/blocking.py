@@ -25,13 +25,13 @@ from typing import Any, Self
 from jetbus.errors import NotConnected
 from jetbus.loops import new_loop
 from jetbus.peer.aiofaces import take_in
-from jetbus.peer.asking import CallParams, SetParams, SetResult, read_set_result, read_set_value
+from jetbus.peer.asking import CallParams, SetParams, SetResult, call_args, read_set_result, read_set_value
 from jetbus.peer.blockingfaces import Element, Fetch, Method, Mirror, Sorted, State
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, call_back
 from jetbus.peer.session import ANSWER_S
 from jetbus.peer.shared import SharedPeer, Slot
-from jetbus.peer.values import Instant, plain, plain_args, write_moment
+from jetbus.peer.values import Instant, plain, write_moment
 from jetbus.rules import Rule, rule
 
 __all__ = ["Element", "Fetch", "Method", "Mirror", "Peer", "Sorted", "State"]
@@ -262,9 +262,7 @@ class Peer:
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Call a method with positional or with keyword arguments."""
-        if args and kwargs:
-            raise TypeError("a Jet method takes positional or keyword arguments, not both")
-        return self._routed("call", CallParams(path, plain_args(kwargs or args), timeout_s), timeout_s, None, path)
+        return self._routed("call", CallParams(path, call_args(args, kwargs), timeout_s), timeout_s, None, path)
 
     def _routed(
         self, method: str, params: Any, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str

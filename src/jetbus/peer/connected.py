@@ -149,7 +149,7 @@ class Connected:
 
     async def _introduce(self) -> None:
         session = self._session
-        session.out.clear()
+        session.forget_out()
         asked: dict[str, Any] = {"info": {}}
         if self.name:
             asked["config"] = {"name": self.name}
@@ -243,9 +243,7 @@ class Connected:
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        out = self._session.out
-        if out and self._line is not None:
-            self._session.out = []
+        if self._line is not None and (out := self._session.take_out()):
             self._line.write(out)
 
     def _spawn(self, work: Awaitable[Any], done: Callable[[Any, BaseException | None], None]) -> None:

@@ -69,7 +69,7 @@ class Asked(Struct, gc=False):
 
 
 _IN_BATCHES = b'{"method":"config","params":{"batches":true}}'
-_NOBODY: Request = (Reaction(), None, 0.0, "")
+_NOBODY: Request = (Reaction(), None, 0.0, 0.0, "")
 """Who waits for a response that nobody waits for any more."""
 
 
@@ -84,10 +84,11 @@ def _decoded(decode: Callable[[bytes], list[Heard]], text: bytes) -> list[Heard]
 class _Texts:
     """The texts of messages that were read together; a batch is taken apart only if one of them is asked for."""
 
-    __slots__ = ("_blobs", "_members", "_whole")
+    __slots__ = ("_blobs", "_count", "_members", "_whole")
 
-    def __init__(self, whole: bytes, members: list[bytes] | None = None) -> None:
+    def __init__(self, whole: bytes, count: int, members: list[bytes] | None = None) -> None:
         self._whole = whole
+        self._count = count
         self._members = members
         self._blobs: bool | None = None
 
@@ -99,8 +100,13 @@ class _Texts:
     def blobs(self) -> bool:
         """Whether a value in any of them may stand for bytes."""
         if self._blobs is None:
-            self._blobs = may_tell_blobs(self._whole)
+            self._blobs = may_tell_blobs(self._whole, self._count)
         return self._blobs
+
+
+def as_one(messages: list[bytes]) -> bytes:
+    """Messages as one: a batch, unless it is one already."""
+    return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
 
 
 class Session:
@@ -113,7 +119,7 @@ class Session:
         self.out: list[bytes] = []
         """Messages to be sent, oldest first."""
         self.on_output: Callable[[], None] = lambda: None
-        """Called when ``out`` is no longer empty."""
+        """Called when ``out`` is about to be no longer empty, or may be taken out again."""
         self.on_clash: Callable[[Owned, JetError], None] = lambda _owned, _error: None
         """Called when something could not be added again after a reconnect."""
         self.owned: dict[str, Owned] = {}
@@ -126,7 +132,8 @@ class Session:
         self._now = 0.0
         self.routed_s = ROUTED_S + GRACE_S
         self._spawn = spawn
-        self._batch: list[bytes] | None = None
+        self._batch_from = -1
+        """Where the messages begin in ``out`` that a batch gathers; below 0 if none does."""
 
     @property
     def open_request_count(self) -> int:
@@ -137,27 +144,37 @@ class Session:
 
     def send(self, message: bytes) -> None:
         """Queue a message."""
-        if self._batch is not None:
-            self._batch.append(message)
-            return
-        out = self.out
-        out.append(message)
-        if len(out) == 1:
+        if not self.out:
             self.on_output()
+        self.out.append(message)
+
+    def take_out(self) -> list[bytes]:
+        """What is to be sent now; what a batch gathers waits for its end."""
+        first = self._batch_from
+        if first < 0:
+            out, self.out = self.out, []
+        else:
+            out, self.out, self._batch_from = self.out[:first], self.out[first:], 0
+        return out
+
+    def forget_out(self) -> None:
+        """What was to be sent is not: the connection that it was meant for is gone."""
+        self.out.clear()
+        self._batch_from = min(self._batch_from, 0)
 
     def begin_batch(self) -> None:
         """Gather messages until ``end_batch``."""
-        if self._batch is not None:
+        if self._batch_from >= 0:
             raise RuntimeError("a batch is open already; batches do not nest")
-        self._batch = []
+        self._batch_from = len(self.out)
 
     def end_batch(self) -> None:
         """Send what was gathered as one message."""
-        batch, self._batch = self._batch or [], None
-        if len(batch) == 1:
-            self.send(batch[0])
-        elif batch:
-            self.send(b"[" + b",".join(batch) + b"]")
+        first, self._batch_from = self._batch_from, -1
+        batch = self.out[first:]
+        if batch:
+            self.out[first:] = [as_one(batch)]
+            self.on_output()
 
     def request(
         self,
@@ -177,12 +194,11 @@ class Session:
             self.check_connected()
         self._count = number = self._count + 1
         message = encode_plain(Asked(number, method, params))
-        deadline = self._now + (self.answer_s if within_s is None else within_s)
-        self._requests[number] = (waiter, read, deadline, path)
-        out = self.out if self._batch is None else self._batch  # as send does it, without the cost of a call
-        out.append(message)
-        if len(out) == 1 and out is self.out:
+        self._requests[number] = (waiter, read, self._now, self.answer_s if within_s is None else within_s, path)
+        out = self.out  # as send does it, without the cost of a call
+        if not out:
             self.on_output()
+        out.append(message)
 
     def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
@@ -200,16 +216,16 @@ class Session:
         """The message of a request that is now waited for."""
         self._count = number = self._count + 1
         message = encode_plain(Asked(number, method, params))
-        self._requests[number] = (waiter, read, self._now + within_s, path)
+        self._requests[number] = (waiter, read, self._now, within_s, path)
         return message
 
     def expire(self, now: float) -> None:
         """Give up requests that should have been answered long ago, forget those that nobody waits for."""
         self._now = now
-        for number, (waiter, _, deadline, path) in list(self._requests.items()):
+        for number, (waiter, _, asked, within_s, path) in list(self._requests.items()):
             if waiter.done():
                 self._requests.pop(number, None)
-            elif deadline <= now:
+            elif asked + within_s <= now:
                 self._requests.pop(number, None)
                 waiter.set_exception(TimedOut({"path": path}) if path else silent(self.answer_s))
 
@@ -303,7 +319,7 @@ class Session:
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""
         self.connected = False
-        self.out.clear()
+        self.forget_out()
         requests, self._requests = self._requests, {}
         for waiter, *_ in requests.values():
             if not waiter.done():
@@ -329,21 +345,19 @@ class Session:
             whole = b"[%b]" % b",".join(messages)
             all_heard = _decoded(_decode_all, whole)
             if all_heard is not None and len(all_heard) == len(messages):
-                self._take_in(all_heard, _Texts(whole, messages))
+                self._take_in(all_heard, _Texts(whole, len(messages), messages))
                 return
         for text in messages:
             self._receive_one(text)
 
     def _receive_one(self, text: bytes) -> None:
         """A message, or a batch of them."""
-        if text[:1] == b"[":
-            all_heard, texts = _decoded(_decode_all, text), _Texts(text)
-        else:
-            all_heard, texts = _decoded(_decode_one, text), _Texts(text, [text])
+        batch = text[:1] == b"["
+        all_heard = _decoded(_decode_all if batch else _decode_one, text)
         if all_heard is None:
             self._receive_unusual(text)
         else:
-            self._take_in(all_heard, texts)
+            self._take_in(all_heard, _Texts(text, len(all_heard), None if batch else [text]))
 
     def _take_in(self, all_heard: list[Heard], texts: _Texts) -> None:
         run: list[Event] = []
@@ -354,7 +368,7 @@ class Session:
                 if run:
                     self._tell(running, run)
                     run = []
-                waiter, read, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
+                waiter, read, _, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
                 if waiter.done():
                     continue
                 if heard.error is not None:

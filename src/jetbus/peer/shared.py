@@ -16,7 +16,7 @@ from jetbus.peer.aio import PeerAsync
 from jetbus.peer.elements import Owned, OwnedState, Spawn
 from jetbus.peer.fetching import Fetching
 from jetbus.peer.line import StreamLine
-from jetbus.peer.session import Session, silent
+from jetbus.peer.session import Session, as_one, silent
 from jetbus.peer.waiting import Waiter
 
 
@@ -70,9 +70,7 @@ class SharedSession(Session):
             batch.append(message)
             return
         with self.lock:
-            self.out.append(message)
-            if len(self.out) == 1:
-                self.on_output()
+            super().send(message)
 
     def begin_batch(self) -> None:
         if self.gathers():
@@ -82,7 +80,7 @@ class SharedSession(Session):
     def end_batch(self) -> None:
         batch, self._batches.messages = self._batches.messages, None
         if batch:
-            self.send(batch[0] if len(batch) == 1 else b"[" + b",".join(batch) + b"]")
+            self.send(as_one(batch))
 
     def request(
         self,

@@ -23,9 +23,9 @@ class Waiter(Protocol):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-Request = tuple[Waiter, Callable[[Any], Any] | None, float, str]
-"""A request on its way: who waits, how to read the answer, until when, and the path that an owner is asked about;
-there is none if the daemon answers by itself."""
+Request = tuple[Waiter, Callable[[Any], Any] | None, float, float, str]
+"""A request on its way: who waits, how to read the answer, since when, for how long, and the path that an owner is
+asked about; there is none if the daemon answers by itself."""
 
 
 class Reaction:
