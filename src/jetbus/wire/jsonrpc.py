@@ -104,8 +104,10 @@ def _is_too_deep(text: bytes, depth_max: int) -> bool:
     """Whether brackets are nested too deeply: each round takes away the innermost ones, all at the speed of C."""
     if b"\\" in text:
         text = _ESCAPED.sub(b"", text)
-    brackets = b"".join(text.translate(_SAME_BRACKETS, delete=_NO_MARKS).split(b'"')[::2])
-    if brackets.count(b"[") != brackets.count(b"]"):
+    brackets = text.translate(_SAME_BRACKETS, delete=_NO_MARKS).replace(b'""', b"")
+    if b'"' in brackets:  # there are brackets in strings
+        brackets = b"".join(brackets.split(b'"')[::2])
+    if 2 * brackets.count(b"[") != len(brackets):
         return False  # no JSON anyway
     for _ in range(depth_max):
         if not brackets:
