@@ -5,7 +5,8 @@
 #
 # Whoever reaches the published ports can use the bus: publish them to 127.0.0.1 only, or give it users and TLS.
 
-FROM python:3.13-slim AS build
+# This one has a C compiler, that one is small.
+FROM python:3.13 AS build
 # There is no git here to ask which tag this is.
 ARG VERSION=0.1.0.dev0
 COPY pyproject.toml README.md LICENSE /src/

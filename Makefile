@@ -8,7 +8,7 @@ NODE_MODULES := tests/interop/node_modules
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install node java shells test check format demo docs bench benchpeers benchjournal benchspark clean
+.PHONY: help install compiler node java shells test check format demo docs bench benchpeers benchjournal benchspark clean
 
 help: ## list the everyday commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -21,7 +21,15 @@ $(BIN)/.ready: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
 	@touch $@
 
-$(BIN)/.installed: $(BIN)/.ready
+# What is compiled needs a C compiler and Python's headers; where they cannot be had, the same in Python takes its place.
+HAVE_COMPILER = command -v cc >/dev/null && $(BIN)/python -c \
+  'import pathlib, sys, sysconfig; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())'
+
+compiler: $(BIN)/.ready
+	@{ $(HAVE_COMPILER); } || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	  && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc libc6-dev python3-dev >/dev/null; } || true
+
+$(BIN)/.installed: $(BIN)/.ready src/jetbus/peer/_iterating.c | compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from jetbus.peer import iterating
+
 ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("jetbus", "pyspark_jet")
 NOWHERE = ("--ws", "off", "--unix", "off", "--binary", "off", "--binary-unix", "off")
 
 pytestmark = pytest.mark.timeout(1200)  # installing fetches what it installs
@@ -79,13 +83,54 @@ def add_for(programs: Path, url: str, path: str, value: str) -> subprocess.Popen
     return owner
 
 
-def test_the_wheel_is_whole(wheel: Path) -> None:
-    """The wheel has every module, what belongs beside them, and nothing else."""
+def names_in(wheel: Path) -> set[str]:
+    """The files that a wheel installs."""
     with zipfile.ZipFile(wheel) as packed:
-        names = {name for name in packed.namelist() if ".dist-info/" not in name}
+        return {name for name in packed.namelist() if ".dist-info/" not in name}
+
+
+COMPILED = {"jetbus/peer/_iterating.abi3.so"} if iterating.COMPILED else set()
+"""What is compiled where the tests run, and thus there is a compiler."""
+
+
+def test_the_wheel_is_whole(wheel: Path) -> None:
+    """The wheel has every module, what belongs beside them, what is compiled, and nothing else."""
     files = [path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*") if path.is_file()]
-    assert names == {str(path) for path in files if path.suffix != ".pyc" and path.parts[0] in ("jetbus", "pyspark_jet")}
-    assert "jetbus/py.typed" in names
+    written = {path for path in files if path.suffix not in (".c", ".so", ".pyc") and path.parts[0] in PACKAGES}
+    assert names_in(wheel) == {str(path) for path in written} | COMPILED
+    assert "jetbus/py.typed" in names_in(wheel)
+
+
+def built(source: Path, folder: Path, **variables: str) -> Path:
+    """The wheel of sources that lie somewhere else."""
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, source, variables=variables)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """As the container has them: without their history."""
+    folder = tmp_path / "sources"
+    left = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=left)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def test_sources_without_their_history(wheel: Path, sources: Path, tmp_path: Path) -> None:
+    """What is built from the bare sources is the same."""
+    assert names_in(built(sources, tmp_path / "dist")) == names_in(wheel)
+
+
+def test_without_a_compiler(wheel: Path, sources: Path, tmp_path: Path) -> None:
+    """Where nothing can be compiled the wheel is built all the same, and a fetch is iterated over in Python."""
+    bare = built(sources, tmp_path / "dist", CC="false")
+    assert names_in(bare) == names_in(wheel) - COMPILED
+    program = "from jetbus.peer import iterating; print(iterating.COMPILED, iterating.__file__)"
+    told = run(sys.executable, "-c", program, variables={"PYTHONPATH": str(bare)})
+    assert told == f"False {bare / 'jetbus' / 'peer' / 'iterating.py'}\n"
 
 
 def test_the_sources_are_whole(released: Path) -> None:
@@ -95,7 +140,8 @@ def test_the_sources_are_whole(released: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "docs/daemon.md"} <= names
     assert {"tests/conftest.py", "examples/watch.py", "src/jetbus/__init__.py"} <= names
-    assert [name for name in names if "node_modules" in name or ".venv" in name] == []
+    assert "src/jetbus/peer/_iterating.c" in names
+    assert [name for name in names if "node_modules" in name or ".venv" in name or name.endswith(".so")] == []
 
 
 def test_the_tag_is_the_version(tmp_path: Path) -> None:

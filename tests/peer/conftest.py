@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
+from jetbus.peer import aiofaces
+from jetbus.peer.iterating import COMPILED, iterate_in_python
 from jetbus.testing import RunningDaemon, running_daemon
 from peer.faces import FACES, Bus
 
@@ -20,9 +22,13 @@ _numbers = count(1)
 
 
 @pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> str:
-    """PeerAsync or Peer."""
+def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """PeerAsync, with and without what is compiled of it, or Peer."""
     chosen: str = request.param
+    if chosen == "async in Python":
+        monkeypatch.setattr(aiofaces, "iterate", iterate_in_python)
+    elif chosen == "async" and not COMPILED:
+        pytest.skip("nothing is compiled here")
     return chosen
 
 

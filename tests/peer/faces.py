@@ -20,7 +20,7 @@ from jetbus.peer.blocking import Element as ElementBlocking
 
 DEADLINE_S = 20.0
 THREADS = 32
-FACES = {"async": jetbus.PeerAsync, "blocking": jetbus.Peer}
+FACES = {"async": jetbus.PeerAsync, "async in Python": jetbus.PeerAsync, "blocking": jetbus.Peer}
 _WRAPPED = (
     ElementAsync,
     ElementBlocking,
@@ -51,6 +51,7 @@ class Twin:
     def __init__(self, inner: Any, *, blocking: bool) -> None:
         self.inner = inner
         self.blocking = blocking
+        self._loop: AsyncIterator[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self.inner, name)
@@ -77,11 +78,20 @@ class Twin:
         try:
             if self.blocking:
                 return await asyncio.to_thread(self._next_blocking)
-            return await asyncio.wait_for(anext(self.inner), DEADLINE_S)
+            return await asyncio.wait_for(self._next_async(), DEADLINE_S)
         except jetbus.InvalidValue as problem:
             return problem
-        except StopAsyncIteration:
-            raise Ended from None
+
+    async def _next_async(self) -> Any:
+        if self._loop is None:
+            self._loop = aiter(self.inner)
+        try:
+            async for event in self._loop:
+                return event
+        except BaseException:
+            self._loop = None  # as with every loop that an error has ended
+            raise
+        raise Ended
 
     def _next_blocking(self) -> Any:
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from jetbus.peer.elements import Owned, OwnedMethod
 from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
 from jetbus.peer.fetching import Event, Fetching
+from jetbus.peer.iterating import iterate
 
 if TYPE_CHECKING:
     from jetbus.peer.aio import PeerAsync
@@ -75,35 +76,25 @@ class FetchAsync:
             raise self._fetching.error
         return self
 
-    async def __aiter__(self) -> AsyncGenerator[Any]:
-        # Whoever stops in the middle finds the rest in _taken.
-        while True:
-            for event in self._taken:
-                yield event
-            if not await self._more():
-                return
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return iterate(self)
 
     async def __anext__(self) -> Any:
+        fetching = self._fetching
         while True:
             for event in self._taken:
                 return event
-            if not await self._more():
+            if taken := fetching.take(awaiting=True):
+                self._taken = map(checked, taken) if fetching.typed else iter(taken)
+            elif fetching.error is not None:
+                raise fetching.error
+            elif fetching.ended:
                 raise StopAsyncIteration
-
-    async def _more(self) -> bool:
-        """Wait for more to take; false at the end."""
-        fetching = self._fetching
-        while not (taken := fetching.take(awaiting=True)):
-            if fetching.ended:
-                if fetching.error is not None:
-                    raise fetching.error
-                return False
-            try:
-                await self._wait()
-            finally:
-                fetching.awaited = False
-        self._taken = map(checked, taken) if fetching.typed else iter(taken)
-        return True
+            else:
+                try:
+                    await self._wait()  # another loop over this fetch may then have taken more than it needs
+                finally:
+                    fetching.awaited = False
 
     def close(self) -> None:
         """End the fetch."""
