@@ -147,11 +147,11 @@ class Bench:
         ratios = [ours / theirs for ours, theirs in pairs]
         return median(ratios) if ratios else None
 
-    def shown(self, measured: Measured, other: Measured, figure: Callable[[Run], float]) -> str:
+    def shown(self, measured: Measured, figure: Callable[[Run], float], other: Measured | None = None) -> str:
         """A figure, and how many times the other's it is."""
         if measured in self.failed:
             return "FAIL"
-        ratio = self.times(measured, other, figure)
+        ratio = None if other is None else self.times(measured, other, figure)
         return short(self.median(measured, figure)) + ("" if ratio is None else f" ({ratio:.2f}x)")
 
 
@@ -171,8 +171,8 @@ def rates_table(bench: Bench) -> str:
     rows = [
         [
             case,
-            short(bench.median((NODE, case), per_cpu_s)),
-            *(bench.shown((client, case), (NODE, case), per_cpu_s) for client in (UVLOOP, ASYNCIO)),
+            bench.shown((NODE, case), per_cpu_s),
+            *(bench.shown((client, case), per_cpu_s, (NODE, case)) for client in (UVLOOP, ASYNCIO)),
         ]
         for case in PIPELINED.values()
     ]
@@ -184,8 +184,8 @@ def forms_table(bench: Bench) -> str:
     rows = []
     for client in (UVLOOP, ASYNCIO):
         called = (client, CALLED_BACK)
-        iterated = bench.shown((client, NOTIFIED), called, per_cpu_s)
-        rows.append([client, short(bench.median(called, per_cpu_s)), iterated])
+        iterated = bench.shown((client, NOTIFIED), per_cpu_s, called)
+        rows.append([client, bench.shown(called, per_cpu_s), iterated])
     loop = "compiled" if COMPILED else "in Python, since nothing is compiled here"
     title = f"\n### Notifications per second of client CPU, by form; the loop is {loop}\n\n"
     return title + markdown(["peer", "callback", "iterator"], rows)
@@ -194,7 +194,7 @@ def forms_table(bench: Bench) -> str:
 def round_trip_table(bench: Bench) -> str:
     ours, raw = (BLOCKING, ROUND_TRIP), (RAW, ROUND_TRIP)
     rows = [
-        [f"{ROUND_TRIP}: {name}", short(bench.median(raw, figure)), bench.shown(ours, raw, figure)]
+        [f"{ROUND_TRIP}: {name}", bench.shown(raw, figure), bench.shown(ours, figure, raw)]
         for name, figure in (("client CPU", cpu_us), ("wall clock", wall_us))
     ]
     return "\n### Microseconds per round trip\n\n" + markdown(["case", RAW, BLOCKING], rows)
