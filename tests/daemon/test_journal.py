@@ -65,6 +65,25 @@ def url_of(daemon: Daemon, protocol: str) -> str:
     return {"JSON": f"jet://{daemon.listens['tcp']}", "binary": f"jetb://{daemon.listens['binary']}"}[protocol]
 
 
+def test_time_passes_for_readers_of_the_files(directory: Path) -> None:
+    """Readers of the files of a quiet bus see time go on; after the daemon's end it stands still at its stop."""
+
+    def offsets() -> dict[str, Any]:
+        (found,) = journal.open(directory).offsets().values()
+        return dict(found)
+
+    with Daemon.start("--journal", str(directory)) as daemon, daemon.connect() as wire:
+        wire.result("add", {"path": "quiet", "value": 1})
+        wire.result("call", {"path": "$jet/journal/offsets"})
+        added = offsets()
+        until(lambda: offsets()["now"] > added["last_ts"])
+        first = offsets()
+        until(lambda: offsets()["now"] > first["now"])
+        assert offsets()["last"] == added["last"]
+    stopped = offsets()
+    assert stopped["now"] == stopped["last_ts"] > first["now"]
+
+
 # -- the tree
 
 

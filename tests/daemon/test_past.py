@@ -113,6 +113,20 @@ def test_offsets(peer: jetbus.Peer, daemon: Daemon, directory: Path) -> None:
     assert (told["first_ts"], told["last_ts"]) == (instants[told["first"]], instants[told["last"]])
 
 
+def test_offsets_tell_how_far_time_has_come(peer: jetbus.Peer, directory: Path) -> None:
+    """Offsets tell an instant that goes on while nothing happens; no event that comes later is before it."""
+    peer.add_state("quiet", 1)
+    before = peer.call("$jet/journal/offsets")
+    while (later := peer.call("$jet/journal/offsets"))["now"] <= before["now"]:
+        pass
+    assert (later["last"], later["last_ts"]) == (before["last"], before["last_ts"])
+    assert before["last_ts"] <= before["now"] <= time.time_ns() // 1000
+    peer.add_state("after", 1)
+    last = peer.call("$jet/journal/offsets")["last"]
+    table = journal.open(directory).table(columns=["ts"], seq=later["last"] + 1, seq_until=last + 1)
+    assert min(table["ts"].cast(pa.int64()).to_pylist()) > later["now"]
+
+
 RANGES: dict[str, dict[str, Any]] = {
     "all": {},
     "from a seq": {"seq": 50},

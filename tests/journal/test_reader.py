@@ -320,9 +320,10 @@ def test_buses_of_one_name(tmp_path: Path) -> None:
 
 
 def test_offsets(journal: Journal) -> None:
-    """The offsets are the first and the last event, with their instants."""
+    """The offsets are the first and the last event, with their instants; time has come as far as the last event."""
+    last_us = EVENTS[-1].ts_us
     assert journal.offsets() == {
-        "plant": {"first": 1, "last": 400, "first_ts": EVENTS[0].ts_us, "last_ts": EVENTS[-1].ts_us}
+        "plant": {"first": 1, "last": 400, "first_ts": EVENTS[0].ts_us, "last_ts": last_us, "now": last_us}
     }
 
 
@@ -332,7 +333,7 @@ def test_an_empty_journal(tmp_path: Path) -> None:
     journal = jetbus.journal.open(tmp_path)
     assert journal.table().num_rows == 0
     assert journal.as_of().num_rows == 0
-    assert journal.offsets() == {"plant": {"first": 1, "last": 0, "first_ts": None, "last_ts": None}}
+    assert journal.offsets() == {"plant": {"first": 1, "last": 0, "first_ts": None, "last_ts": None, "now": None}}
 
 
 @pytest.mark.parametrize("make", ["nothing", "a file", "a folder", "later format", "no json", "glob"])

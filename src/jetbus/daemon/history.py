@@ -132,8 +132,11 @@ class History:
     # -- methods
 
     def offsets(self, _asked: Args) -> bytes:
-        """Where the journal begins and ends."""
+        """Return where the journal begins and ends, and how far time has come in it."""
+        # Asked before the journal is looked at: by then it has every event up to this instant.
+        complete_us = self._journaling.writer.complete_us
         ((bus, offsets),) = self._journal.offsets().items()
+        offsets["now"] = max(complete_us, offsets["now"] or 0) or None
         return binary.json_body(jsonrpc.encode({"bus": bus, "id": self._journaling.writer.identity.id, **offsets}))
 
     def range(self, asked: Args) -> bytes:

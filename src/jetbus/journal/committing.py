@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from jetbus.journal import heartbeat
 from jetbus.journal.buffers import BATCH_EVENTS_MAX, Lost, Pending
 from jetbus.journal.columns import TooBig, encode, make_batch
 from jetbus.journal.errors import JournalError
@@ -61,7 +62,8 @@ class Committer:
         self._doubtful: Pending | None = None
         """What may be whole on disk, though the disk refused it."""
         self._sealed_seq = last_seq
-        self._retry_at_s = self._synced_s = self._tidied_s = time.monotonic()
+        self._retry_at_s = self._synced_s = self._tidied_s = self._wrote_s = time.monotonic()
+        self._heartbeat_us = 0
         self.progress = (last_seq + 1, 0)
         """The seq to be given next, and how many of the events that were taken are settled: committed or dropped."""
         self.queue_bytes = 0
@@ -72,6 +74,8 @@ class Committer:
         """What the gaps were about that have been told since somebody asked."""
         self.events = self.bytes = self.flushes = 0
         self.last_commit_us: int | None = None
+        self.complete_us = 0
+        """Every event up to this instant is settled; those still to be appended are later."""
         self._keeper = Keeper(directory, settings, now_us)
         self._keeper.begin(last_seq)
 
@@ -82,11 +86,17 @@ class Committer:
 
     def write(self, pending: Pending) -> bool:
         """Commit this and all that waits; whether nothing waits any more."""
+        # What is appended from now on has this instant or a later one.
+        taken_us, flushes = pending.instants[-1], self.flushes
         self._put(pending)
         if self.problem is not None and time.monotonic() < self._retry_at_s:
             self._shed()
             return False
-        return self._attempt()
+        if not self._attempt():
+            return False
+        self.complete_us = max(self.complete_us, taken_us - 1)
+        self._leave_heartbeat(quiet=self.flushes == flushes)
+        return True
 
     def close(self, pending: Pending) -> None:
         """Commit the last events, seal, and let the next writer in."""
@@ -182,6 +192,20 @@ class Committer:
             self._seal()
         elif now_s - self._tidied_s >= RETENTION_S:
             self._tidy()
+
+    def _leave_heartbeat(self, *, quiet: bool) -> None:
+        """Tell readers how far time has come, if nothing was written for a while."""
+        now_s = time.monotonic()
+        if not quiet:
+            self._wrote_s = now_s
+            return
+        if now_s - self._wrote_s < heartbeat.EVERY_S:
+            return
+        self._wrote_s = now_s
+        # In a directory that was replaced there is the log of somebody else, to which our seq says nothing.
+        if self.complete_us > max(self._heartbeat_us, self.last_commit_us or 0) and self._lock.holds():
+            self._heartbeat_us = self.complete_us
+            heartbeat.write_heartbeat(self._directory, heartbeat.Heartbeat(self.progress[0] - 1, self.complete_us))
 
     def _seal(self) -> None:
         if self._tail is not None:

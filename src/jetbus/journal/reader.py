@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from jetbus.journal import snapshots
 from jetbus.journal.errors import JournalError, NotAJournal
+from jetbus.journal.heartbeat import read_heartbeat
 from jetbus.journal.instants import Instant, read_instant
 from jetbus.journal.scan import Cursor, Log, SpanPiece
 from jetbus.journal.segment import EVENTS, SCHEMA
@@ -46,6 +47,9 @@ class Offsets(TypedDict):
     last: int
     first_ts: int | None
     last_ts: int | None
+    now: int | None
+    """How far time has come: events after ``last`` are not before it. It is ``last_ts`` if no more is known, because
+    nobody writes or the last event is recent."""
 
 
 class Which(TypedDict, total=False):
@@ -243,13 +247,17 @@ class Journal:
     # -- what there is
 
     def offsets(self) -> dict[str, Offsets]:
-        """The first and last event of each bus that can be read now."""
+        """The first and last event of each bus that can be read now, and how far time has come there."""
         found = {}
         for bus, log in self._logs.items():
+            heartbeat = read_heartbeat(log.directory)  # before the log, which then has all that happened until it
             view = log.view()
             first_ts = view.pieces[0].ts_min_us if view.pieces else None
             last_ts = view.pieces[-1].ts_max_us if view.pieces else None
-            found[bus] = Offsets(first=view.first, last=view.last, first_ts=first_ts, last_ts=last_ts)
+            now = last_ts
+            if heartbeat is not None and heartbeat.seq <= view.last:
+                now = max(heartbeat.us, last_ts or 0)
+            found[bus] = Offsets(first=view.first, last=view.last, first_ts=first_ts, last_ts=last_ts, now=now)
         return found
 
     def stats(self, *, top: int = 10) -> dict[str, Stats]:

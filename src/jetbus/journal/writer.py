@@ -22,6 +22,7 @@ from jetbus.journal.buffers import BATCH_EVENTS_MAX, Lost, Pending
 from jetbus.journal.committing import Committer
 from jetbus.journal.density import EVERY, SKIP, Densities, Row
 from jetbus.journal.errors import JournalError
+from jetbus.journal.heartbeat import read_heartbeat
 from jetbus.journal.identity import Identity, ensure_identity
 from jetbus.journal.instants import wall_clock_us
 from jetbus.journal.lock import Lock
@@ -88,7 +89,9 @@ class Writer:
         )
         self._writing = threading.Lock()
         self._closed = False
-        self._now_us = max(now_us(), found.last_ts_us)
+        heartbeat = read_heartbeat(self.directory)
+        # Readers may know from the heartbeat that nothing happened until then.
+        self._now_us = max(now_us(), found.last_ts_us, heartbeat.us + 1 if heartbeat else 0)
         self._open = Pending(self._now_us)
         self._look_at = _LOOK_EVERY
         self._taken = 0
@@ -153,6 +156,11 @@ class Writer:
     def pending(self) -> int:
         """Events appended and not committed."""
         return self._taken - self._disk.progress[1] + len(self._open)
+
+    @property
+    def complete_us(self) -> int:
+        """An instant up to which every event is committed or dropped; what is still to come is later. 0: unknown."""
+        return self._disk.complete_us
 
     @property
     def pending_bytes(self) -> int:
