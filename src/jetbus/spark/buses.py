@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -25,6 +25,7 @@ __all__ = [
     "Bundle",
     "Bus",
     "OpenBuses",
+    "Reach",
     "SeqRange",
     "Wanted",
     "cut",
@@ -53,6 +54,18 @@ class Wanted:
     until_us: int | None = None
 
 
+class Reach(NamedTuple):
+    """How far a journal reaches, all at one moment."""
+
+    first: int
+    last: int
+    """``first - 1`` while there is nothing."""
+    last_us: int
+    """The instant of the last event; 0 while there is nothing."""
+    now_us: int
+    """How far time has come: events after ``last`` are not before it."""
+
+
 class Bus(Protocol):
     """The journal of one bus."""
 
@@ -64,6 +77,10 @@ class Bus(Protocol):
 
     def ends(self) -> tuple[int, int]:
         """The first and the last seq there is; last is first - 1 while there is nothing."""
+        ...
+
+    def reach(self) -> Reach:
+        """Return the first and the last seq, and how far time has come."""
         ...
 
     def seq_at(self, instant_us: int) -> int:

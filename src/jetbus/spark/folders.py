@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jetbus import journal
 from jetbus.rules import Rule
-from jetbus.spark.buses import Wanted
+from jetbus.spark.buses import Reach, Wanted
 from jetbus.spark.errors import BadOption
 
 __all__ = ["FolderBus"]
@@ -27,8 +27,13 @@ class FolderBus:
         (self.name,) = self._log.buses
 
     def ends(self) -> tuple[int, int]:
+        reach = self.reach()
+        return reach.first, reach.last
+
+    def reach(self) -> Reach:
         (found,) = self._log.offsets().values()
-        return found["first"], found["last"]
+        last_us = found["last_ts"] or 0
+        return Reach(found["first"], found["last"], last_us, found["now"] or last_us)
 
     def seq_at(self, instant_us: int) -> int:
         first, last = self.ends()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ OPTIONS: dict[str, str] = {
     "start": "where to begin: earliest, latest, a seq, an instant, or JSON with a seq per bus",
     "maxEventsPerBatch": "events of one batch of a stream, at the most",
     "eventsPerPartition": f"events that one task reads, {PARTITION_EVENTS} unless told otherwise",
+    "clock": "true: rows of event time tell how far time has come on a bus where nothing happens",
     "failOnDataLoss": "false: go on where events that are still to be read were dropped",
     "timeoutS": "how long a set request may take, in seconds",
     "onFailure": "what failed set requests do: fail (after all were tried) or ignore",
@@ -79,6 +80,7 @@ class Options:
     start: str = "earliest"
     batch_events_max: int | None = None
     partition_events: int = PARTITION_EVENTS
+    clock: bool = False
     fail_on_data_loss: bool = True
     timeout_s: float = 10.0
     ignore_failures: bool = False
@@ -115,10 +117,11 @@ def read_options(given: Mapping[str, str]) -> Options:
         start=_start(words),
         batch_events_max=_count(words, "maxEventsPerBatch"),
         partition_events=_count(words, "eventsPerPartition") or PARTITION_EVENTS,
+        clock=_flag(words, "clock", False),
         fail_on_data_loss=_flag(words, "failOnDataLoss", True),
         timeout_s=_seconds(words, "timeoutS", 10.0),
         ignore_failures=_choice(words, "onFailure", ("fail", "ignore")) == "ignore",
-        events_only=next((name for name in ("since", "until", "start") if name in words), None),
+        events_only=next(_events_only(words), None),
     )
 
 
@@ -236,11 +239,17 @@ def _instant(words: Mapping[str, str], name: str) -> int | None:
 def _as_of(words: Mapping[str, str]) -> str | None:
     if "asOf" not in words:
         return None
-    for other in ("since", "until", "start"):
-        if other in words:
-            raise BadOption("asOf", f"cannot be combined with {other}")
+    for other in _events_only(words):
+        raise BadOption("asOf", f"cannot be combined with {other}")
     _instant(words, "asOf")
     return words["asOf"]
+
+
+def _events_only(words: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options that only make sense for events."""
+    yield from (name for name in ("since", "until", "start") if name in words)
+    if _flag(words, "clock", False):
+        yield "clock"
 
 
 def _start(words: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from jetbus.peer import Peer
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
 from jetbus.rules.reading import write_rule
-from jetbus.spark.buses import Wanted
+from jetbus.spark.buses import Reach, Wanted
 from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import Daemon
 
@@ -151,8 +151,14 @@ class DaemonBus:
         return name
 
     def ends(self) -> tuple[int, int]:
+        reach = self.reach()
+        return reach.first, reach.last
+
+    def reach(self) -> Reach:
         found = self._offsets()
-        return found["first"], found["last"]
+        last_us = found["last_ts"] or 0
+        # An older daemon does not tell the time; then it has come as far as its last event.
+        return Reach(found["first"], found["last"], last_us, found.get("now") or last_us)
 
     def _offsets(self) -> dict[str, Any]:
         """Where the journal begins and ends; as it was known last while the daemon is away."""

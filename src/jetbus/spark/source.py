@@ -6,7 +6,7 @@
 
 What is read is cut into ranges of seqs, each a task of its own; tasks give Arrow batches. The offset of a stream is,
 for each bus, the seq of the last event that was read, so that a restart neither loses nor repeats one. Where the
-journals are is the business of ``buses``.
+journals are is the business of ``buses``, and rows that tell the time that of ``ticks``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from jetbus.journal.instants import read_instant
 from jetbus.spark.buses import (
     Bus,
     OpenBuses,
+    Reach,
     SeqRange,
     Seqs,
     Wanted,
@@ -45,6 +47,7 @@ from jetbus.spark.buses import (
 from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import Daemon, Options, Place, read_options
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
+from jetbus.spark.ticks import Clock, Offset, Position, Tick, TickedRange, read_offset, tick_rows, with_ticks
 from jetbus.spark.workers import settle
 
 __all__ = ["EventStreamReader", "JetSource", "arrow_of", "closing_all"]
@@ -180,14 +183,21 @@ class _Events:
         self.columns = columns
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, SeqRange):
-            return
-        options, schema = self.options, arrow_of(self.columns)
+        schema = arrow_of(self.columns)
+        if isinstance(partition, TickedRange):
+            events = () if partition.range is None else self._events(partition.range, schema)
+            yield from _together(chain(events, [tick_rows(partition.ticks, schema)]))
+        elif isinstance(partition, SeqRange):
+            yield from _together(self._events(partition, schema))
+        settle()
+
+    def _events(self, partition: SeqRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted events of a range, with the name of their bus."""
+        options = self.options
         stored = tuple(name for name in self.columns if name != "bus") or ("seq",)
         wanted = Wanted(stored, options.rule, options.since_us, options.until_us)
         batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
-        yield from _together(_with_bus(batch, partition.bus, schema) for batch in batches if batch.num_rows)
-        settle()
+        yield from (_with_bus(batch, partition.bus, schema) for batch in batches if batch.num_rows)
 
 
 class EventReader(_Events, DataSourceReader):
@@ -195,16 +205,24 @@ class EventReader(_Events, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with closing_all(open_buses(self.options.places)) as buses:
-            ends = {name: bus.ends() for name, bus in buses.items()}
-            last = {name: bus_last for name, (_, bus_last) in ends.items()}
-            done = {name: max(start_of(bus, self.options.start), ends[name][0] - 1) for name, bus in buses.items()}
-            return [*cut(buses, done, last, self.options.partition_events)]
+            ends = {name: bus.reach() for name, bus in buses.items()}
+            last = {name: reach.last for name, reach in ends.items()}
+            done = {name: max(start_of(bus, self.options.start), ends[name].first - 1) for name, bus in buses.items()}
+            return with_ticks(cut(buses, done, last, self.options.partition_events), self._ticks(ends))
+
+    def _ticks(self, ends: dict[str, Reach]) -> Iterator[Tick]:
+        if self.options.clock:
+            clock = Clock(self.options)
+            for name, reach in ends.items():
+                if now_us := clock.end_us(reach):
+                    yield Tick(name, reach.last, now_us)
 
 
 class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The events of some journals as a stream."""
 
-    _target: Seqs | None = None
+    _target: dict[str, Reach] | None = None
+    """Where a stream with ``availableNow`` ends."""
     _open: OpenBuses | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -220,36 +238,58 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
             self._open.close()
             self._open = None
 
-    def initialOffset(self) -> Seqs:  # noqa: N802 - Spark's name
-        return {name: start_of(bus, self.options.start) for name, bus in self._buses().items()}
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        return {name: self._written(Position(start_of(bus, self.options.start))) for name, bus in self._buses().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         limit = self.options.batch_events_max
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._ends()
+        self._target = self._reaches()
 
-    def reportLatestOffset(self) -> Seqs:  # noqa: N802 - Spark's name
-        return self._ends()
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        return {name: self._written(Position(reach.last, reach.now_us)) for name, reach in self._reaches().items()}
 
-    def _ends(self) -> Seqs:
-        return {name: bus.ends()[1] for name, bus in self._buses().items()}
+    def _reaches(self) -> dict[str, Reach]:
+        return {name: bus.reach() for name, bus in self._buses().items()}
 
-    def latestOffset(self, start: Seqs, limit: ReadLimit) -> Seqs:  # noqa: N802 - Spark's name
-        ends = self._ends() if self._target is None else self._target
-        done = self._done(start)
-        last = {name: max(ends.get(name, 0), seq) for name, seq in done.items()}
+    def _written(self, position: Position) -> int | dict[str, int]:
+        """Return a position as it is in an offset."""
+        return position._asdict() if self.options.clock else position.seq
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        reaches = self._reaches()
+        ends = reaches if self._target is None else self._target
+        begin = read_offset(start)
+        done = self._done({name: position.seq for name, position in begin.items()}, reaches)
+        last = {name: max(ends[name].last if name in ends else 0, seq) for name, seq in done.items()}
         if isinstance(limit, ReadMaxRows):
             last = limited(done, last, limit.max_rows)
-        # A bus that has nothing new keeps its offset, also if its journal cannot be seen right now.
-        return {**start, **{name: seq for name, seq in last.items() if name in start or seq > done[name]}}
+        end = dict(start)
+        for name, seq in last.items():
+            before_us = begin[name].us if name in begin else 0
+            position = Position(seq, self._clock_us(ends.get(name), seq, before_us))
+            # A bus that has nothing new keeps its offset, also if its journal cannot be seen right now.
+            if position != begin.get(name, Position(done[name])):
+                end[name] = self._written(position)
+        return end
 
-    def _done(self, start: Seqs) -> Seqs:
+    def _clock_us(self, reach: Reach | None, seq: int, before_us: int) -> int:
+        """Return the instant of the time row after an event, ``before_us`` if it gets none.
+
+        Only after the last event there is: others may follow that are earlier than how far time has come.
+        """
+        if not self.options.clock or reach is None or seq != reach.last:
+            return before_us
+        clock = Clock(self.options)
+        return clock.step_us(reach, before_us) if self._target is None else clock.end_us(reach, before_us)
+
+    def _done(self, start: Seqs, reaches: dict[str, Reach]) -> Seqs:
         """What has been read of each bus; a bus that was not there before is read from its first event."""
         done = {}
-        for name, bus in self._buses().items():
-            first, last = bus.ends()
+        for name, reach in reaches.items():
+            first, last = reach.first, reach.last
             done[name] = start.get(name, first - 1)
             if done[name] + 1 < first and last >= first:
                 if self.options.fail_on_data_loss:
@@ -265,8 +305,15 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
                 done[name] = last
         return done
 
-    def partitions(self, start: Seqs, end: Seqs) -> list[InputPartition]:
-        return [*self.ranges(start, end)]
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        begin, upto = read_offset(start), read_offset(end)
+        first, last = ({name: position.seq for name, position in part.items()} for part in (begin, upto))
+        ticks = (
+            Tick(name, position.seq, position.us)
+            for name, position in upto.items()
+            if self.options.clock and position.us > begin.get(name, Position(0)).us
+        )
+        return with_ticks(self.ranges(first, last), ticks)
 
     def ranges(self, start: Seqs, end: Seqs) -> list[SeqRange]:
         """The events after ``start`` up to ``end``, a range for each task."""
@@ -274,7 +321,7 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         missing = [name for name, seq in end.items() if name not in buses and seq > start.get(name, 0)]
         if missing:
             raise DataLoss(f"the journal of bus {missing[0]!r} is not there any more; put it back, or start anew")
-        done = self._done({name: start[name] for name in start if name in end})
+        done = self._done({name: start[name] for name in start if name in end}, self._reaches())
         last = {name: seq for name, seq in end.items() if name in buses}
         return cut(buses, done, last, self.options.partition_events)
 
