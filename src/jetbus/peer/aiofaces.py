@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from jetbus.errors import NotConnected
 from jetbus.peer.elements import Owned, OwnedMethod
 from jetbus.peer.faces import ElementFace, MirrorFace, StateFace
-from jetbus.peer.fetching import Event, Fetching
+from jetbus.peer.fetching import Event, Fetching, call_back
 from jetbus.peer.iterating import iterate
 
 if TYPE_CHECKING:
     from jetbus.peer.aio import PeerAsync
+    from jetbus.peer.connected import OnResult
 
 log = logging.getLogger("jetbus.peer")
 
@@ -25,12 +28,15 @@ class ElementAsync(ElementFace):
         super().__init__(peer.session, owned)
         self._peer = peer
 
-    async def add(self) -> None:
+    def add(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
         """Hang it into the bus again."""
-        await self._peer._add(self._owned)
+        return self._peer._begin(self._peer._add(self._owned, None), on_result)
 
-    async def remove(self) -> None:
+    def remove(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
         """Take it off the bus; it can be added again."""
+        return self._peer._begin(self._remove(), on_result)
+
+    async def _remove(self) -> None:
         future = self._peer._future()
         self._session.remove(self._owned, future)
         await future
@@ -96,9 +102,20 @@ class FetchAsync:
                 finally:
                     fetching.awaited = False
 
-    def close(self) -> None:
-        """End the fetch."""
-        self._peer.session.unfetch(self._fetching)
+    def close(self, *, on_result: OnResult | None = None) -> None:
+        """End the fetch.
+
+        With ``on_result`` the daemon is asked to confirm it.
+        """
+        if on_result is None:
+            self._peer.session.unfetch(self._fetching)
+            return
+        future = self._peer._future()
+        future.add_done_callback(functools.partial(call_back, on_result))
+        try:
+            self._peer.session.unfetch(self._fetching, future)
+        except NotConnected as problem:
+            future.set_exception(problem)
 
     async def __aenter__(self) -> Self:
         return await self.ready()
@@ -145,9 +162,9 @@ class MirrorAsync(MirrorFace):
         await self._fetch.ready()
         return self
 
-    def close(self) -> None:
+    def close(self, *, on_result: OnResult | None = None) -> None:
         """Stop following the bus; the last picture stays."""
-        self._fetch.close()
+        self._fetch.close(on_result=on_result)
 
     async def __aenter__(self) -> Self:
         return await self.ready()

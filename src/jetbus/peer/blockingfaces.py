@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 from jetbus.errors import TimedOut, TooSlow
@@ -15,7 +16,7 @@ from jetbus.peer.fetching import Event, Fetching, call_back
 from jetbus.peer.shared import Slot
 
 if TYPE_CHECKING:
-    from jetbus.peer.blocking import Peer
+    from jetbus.peer.blocking import OnResult, Peer
 
 log = logging.getLogger("jetbus.peer")
 
@@ -37,6 +38,14 @@ class Element(ElementFace):
         slot = Slot()
         self._session.remove(self._owned, slot)
         slot.wait(self._session.answer_s)
+
+    def add_async(self, *, on_result: OnResult | None = None) -> Future[None]:
+        """Hang it into the bus again, without waiting."""
+        return self._peer._ask(lambda answer: self._session.add(self._owned, answer), None, on_result)
+
+    def remove_async(self, *, on_result: OnResult | None = None) -> Future[None]:
+        """Take it off the bus, without waiting."""
+        return self._peer._ask(lambda answer: self._session.remove(self._owned, answer), None, on_result)
 
 
 class State(Element, StateFace):
@@ -137,6 +146,11 @@ class Fetch:
         """End the fetch."""
         self._peer._session.unfetch(self._fetching)
 
+    def close_async(self, *, on_result: OnResult | None = None) -> Future[None]:
+        """End the fetch; the future is done when the daemon has confirmed it."""
+        session = self._peer._session
+        return self._peer._ask(lambda answer: session.unfetch(self._fetching, answer), None, on_result)
+
     def __enter__(self) -> Self:
         return self.ready()
 
@@ -168,6 +182,10 @@ class Mirror(MirrorFace):
     def close(self) -> None:
         """Stop following the bus; the last picture stays."""
         self._fetch.close()
+
+    def close_async(self, *, on_result: OnResult | None = None) -> Future[None]:
+        """Stop following the bus; the future is done when the daemon has confirmed it."""
+        return self._fetch.close_async(on_result=on_result)
 
     def __enter__(self) -> Self:
         return self.ready()

@@ -7,20 +7,26 @@ loop and of time; what is said on the connection is the session's business.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Self, TypeVar
 
 from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.peer.address import read_url
 from jetbus.peer.elements import Owned, Spawn
+from jetbus.peer.fetching import call_back
 from jetbus.peer.line import Line, open_line
 from jetbus.peer.session import ANSWER_S, Session
 
 log = logging.getLogger("jetbus.peer")
+
+T = TypeVar("T")
+OnResult = Callable[[asyncio.Future[Any]], object]
+"""Callback of a request: called once, on the peer's event loop, with the future that has the result or the error."""
 
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 10.0
@@ -35,7 +41,10 @@ def backoff_s(attempt: int, chance: Callable[[], float] = random.random) -> floa
 
 
 class Connected:
-    """One end of a connection to a daemon, on the caller's event loop."""
+    """One end of a connection to a daemon, on the caller's event loop.
+
+    That is the loop on which ``connect`` runs, or the one that the caller names with ``loop``.
+    """
 
     def __init__(
         self,
@@ -49,9 +58,13 @@ class Connected:
         answer_s: float = ANSWER_S,
         on_loss: Callable[[], Any] | None = None,
         on_return: Callable[[], Any] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
         session: Callable[[Spawn], Session] = Session,
     ) -> None:
         """``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
+
+        ``loop`` is the event loop that the peer lives on; it need not run yet. Without it, it is the loop that runs
+        when the peer connects.
 
         ``session`` makes the conversation that this peer leads, for those who build another kind of peer on it.
         """
@@ -71,9 +84,12 @@ class Connected:
         self._opening = asyncio.Lock()
         self._closing = False
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._begun: set[asyncio.Task[Any]] = set()
+        """Requests of several steps that were begun with a callback."""
         self._flush_scheduled = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._future: Callable[[], asyncio.Future[Any]] = self._no_future
+        self._named_loop = loop
+        self._loop = loop
+        self._future: Callable[[], asyncio.Future[Any]] = self._no_future if loop is None else loop.create_future
         """Makes what an answer is awaited with."""
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -109,11 +125,17 @@ class Connected:
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
-    async def connect(self) -> None:
+    def connect(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
         """Connect to the daemon, introduce and authenticate this peer."""
+        return self._begin(self._establish(), on_result)
+
+    async def _establish(self) -> None:
+        running = asyncio.get_running_loop()
+        if self._named_loop not in (None, running):
+            raise RuntimeError("this peer was given another event loop than the one that runs; connect it there")
         if self._session.connected:
             return
-        self._loop = asyncio.get_running_loop()
+        self._loop = running
         self._future = self._loop.create_future
         self._closing = False
         self._session.expire(self._loop.time())
@@ -164,8 +186,11 @@ class Connected:
                 raise answer
         session.daemon = answers["info"] if isinstance(answers["info"], dict) else {}
 
-    async def close(self) -> None:
+    def close(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
         """Close the connection; what this peer owns leaves the bus."""
+        return self._begin(self._shut_down(), on_result)
+
+    async def _shut_down(self) -> None:
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -177,10 +202,19 @@ class Connected:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._end_begun()
         line, self._line = self._line, None
         if line is not None:
             line.close()
             await line.closed(CLOSE_S)
+
+    async def _end_begun(self) -> None:
+        """Let requests that were begun with a callback end with what the closed session has told them."""
+        begun = self._begun - {asyncio.current_task()}
+        if begun:
+            _, unfinished = await asyncio.wait(begun, timeout=CLOSE_S)
+            for task in unfinished:
+                task.cancel()
 
     def _on_line_lost(self, line: Line) -> None:
         if line is not self._line:
@@ -230,6 +264,32 @@ class Connected:
 
     def _no_future(self) -> asyncio.Future[Any]:
         raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
+
+    def _begin(self, work: Coroutine[Any, Any, T], on_result: OnResult | None) -> Awaitable[T]:
+        """Return the work, which runs when it is awaited; with a callback begin it at once."""
+        if on_result is None:
+            return work
+        try:
+            task = (self._named_loop or asyncio.get_running_loop()).create_task(work)
+        except RuntimeError:
+            work.close()
+            raise
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+        task.add_done_callback(functools.partial(call_back, on_result))
+        return task
+
+    def _calling_back(self, on_result: OnResult) -> Callable[..., None]:
+        """Return a ``request`` that calls back, also when there is no connection to send it on."""
+
+        def request(method: str, params: Any, future: asyncio.Future[Any], *options: Any) -> None:
+            future.add_done_callback(functools.partial(call_back, on_result))
+            try:
+                self._session.request(method, params, future, *options)
+            except NotConnected as problem:
+                future.set_exception(problem)
+
+        return request
 
     def _request(self, method: str, params: Any) -> asyncio.Future[Any]:
         future = self._future()

@@ -14,12 +14,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from jetbus.errors import InvalidValue, JetError, TooSlow
+from jetbus.errors import InvalidValue, JetError, NotConnected, TooSlow
 from jetbus.peer.daemons import Words
 from jetbus.peer.values import is_blob, read_value
 from jetbus.rules import Rule, Sort
@@ -46,6 +46,16 @@ class Event(Struct, frozen=True, gc=False, rename={"kind": "event", "fetch_only"
     """Why the value could not be read as the type that was asked for."""
     ts: str = ""
     """When it happened, for events that a fetch with ``since`` replays."""
+
+
+class Waiter(Protocol):
+    """Receiver of a response; an ``asyncio.Future`` is one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
 
 
 class _Told(Struct, gc=False):
@@ -109,6 +119,8 @@ class Fetching:
         """What a consumer who waited for it has as good as seen: nothing takes its place any more."""
         self.awaited = False
         """Whether the consumer waits for whatever comes before it takes it."""
+        self.waiter: Waiter | None = None
+        """Waits for the daemon to accept or refuse the fetch; it is not told of events."""
         self._lock = threading.Lock()
         self._trusting = False
         """Whether the daemon's word on what matches can be taken."""
@@ -256,11 +268,20 @@ class Fetching:
         self.items = items
         self._put(items)
 
+    def accept(self) -> None:
+        """Note that the daemon has accepted the fetch."""
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(True)
+
     def end(self, error: JetError | None = None) -> None:
         """Nothing more will be told."""
         if not self.ended:
             self.error = error
             self.ended = True
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error or NotConnected("the fetch was closed before the daemon had accepted it"))
         self.wake()
 
     # -- to the consumer

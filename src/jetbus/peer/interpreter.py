@@ -38,8 +38,8 @@ class Interpreter:
         """The numbers of the running fetches."""
         self._heads: dict[bytes, bytes] = {}
         """How the notifications of a fetch begin, by its number."""
-        self._ended: set[str] = set()
-        """Fetches that ended before their number was known."""
+        self._ended: dict[str, bytes] = {}
+        """Fetches that ended before their number was known: how the frame begins that will end them."""
         self.replies: list[bytes] = []
         """Frames to be sent that nobody but the interpreter asked for."""
 
@@ -62,16 +62,18 @@ class Interpreter:
         fields = jsonrpc.read_fields(message.params) if message.params else {}
         words = _WORDS.get(method)
         function, payload = words(self, fields) if words else _service(method, message.params)
-        if function == 0:
-            return []
-        tail = bytes((function,)) + payload
         if not message.id:
-            return [bytes((EVENT,)) + tail]
-        request_id = bytes(message.id)
-        number = binary.number(int(request_id) % 0xFFFFFFFF or 0xFFFFFFFF)
-        fetch_id = jsonrpc.read_text(fields["id"], "id") if function == binary.FETCH_STATES else ""
-        self._asked[number] = request_id, function, fetch_id
-        return [bytes((REQUEST,)) + number + tail]
+            head = bytes((EVENT,))
+        else:
+            request_id = bytes(message.id)
+            number = binary.number(int(request_id) % 0xFFFFFFFF or 0xFFFFFFFF)
+            fetch_id = jsonrpc.read_text(fields["id"], "id") if function == binary.FETCH_STATES else ""
+            self._asked[number] = request_id, function, fetch_id
+            head = bytes((REQUEST,)) + number
+        if function == binary.UNFETCH and not payload:
+            self._ended[jsonrpc.read_text(fields["id"], "id")] = head
+            return []
+        return [head + bytes((function,)) + payload]
 
     def _answer(self, message: Envelope) -> bytes:
         number = binary.number(int(bytes(message.id)))
@@ -114,9 +116,6 @@ class Interpreter:
     def _unfetch(self, fields: dict[str, Raw]) -> tuple[int, bytes]:
         fetch_id = jsonrpc.read_text(fields["id"], "id")
         number = self._numbers.pop(fetch_id, b"")
-        if not number:
-            self._ended.add(fetch_id)
-            return 0, b""
         self._heads.pop(number, None)
         return binary.UNFETCH, number
 
@@ -157,8 +156,9 @@ class Interpreter:
                 log.warning("the daemon refuses: %s", binary.read_error(frame, 6))
             return []
         if marker == binary.ERROR:
-            self._ended.discard(fetch_id)
-            return [jsonrpc.failure(request_id, jsonrpc.encode(binary.read_error(frame, 6)))]
+            refused = [jsonrpc.failure(request_id, jsonrpc.encode(binary.read_error(frame, 6)))]
+            ending = self._asked.pop(self._ended.pop(fetch_id, b"")[1:], None)
+            return refused if ending is None else [*refused, jsonrpc.result(ending[0], b"true")]
         if function == binary.FETCH_STATES:
             self._begin_fetch(fetch_id, frame[6:])
         if function == binary.GET:
@@ -170,9 +170,9 @@ class Interpreter:
         return [jsonrpc.result(request_id, result)]
 
     def _begin_fetch(self, fetch_id: str, number: bytes) -> None:
-        if fetch_id in self._ended:
-            self._ended.discard(fetch_id)
-            self.replies.append(bytes((EVENT, binary.UNFETCH)) + number)
+        head = self._ended.pop(fetch_id, None)
+        if head is not None:
+            self.replies.append(head + bytes((binary.UNFETCH,)) + number)
             return
         self._numbers[fetch_id] = number
         self._heads[number] = b'{"method":' + jsonrpc.encode(fetch_id) + b',"params":'

@@ -289,12 +289,16 @@ class Session:
         # Daemons differ in when they tell what is there; the answer to a later request comes after all of it.
         self.request("info", {}, Synced(fetching))
 
-    def unfetch(self, fetching: Fetching) -> None:
-        """End a fetch."""
+    def unfetch(self, fetching: Fetching, waiter: Waiter | None = None) -> None:
+        """End a fetch; the waiter gets the daemon's answer, or true if the fetch had ended before."""
         if self.fetches.pop(fetching.id, None) is None:
+            if waiter is not None:
+                waiter.set_result(True)
             return
         fetching.end()
-        if self.connected:
+        if waiter is not None:
+            self.request("unfetch", {"id": fetching.id}, waiter)
+        elif self.connected:
             self.send(b'{"method":"unfetch","params":{"id":%b}}' % jsonrpc.encode(fetching.id))
 
     # -- connections come and go

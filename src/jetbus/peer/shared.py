@@ -6,9 +6,11 @@ socket does not take at once, and everything else, is written by the loop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from jetbus.errors import TimedOut
@@ -52,6 +54,18 @@ class Slot:
         if self._error is not None:
             raise self._error
         return self._result
+
+
+class Answer(Future[Any]):
+    """A response to come, for a thread that does not wait. Who cancels it is told nothing more."""
+
+    def set_result(self, result: Any, /) -> None:
+        with contextlib.suppress(InvalidStateError):  # another thread has just cancelled it
+            super().set_result(result)
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        with contextlib.suppress(InvalidStateError):
+            super().set_exception(exception)
 
 
 class SharedSession(Session):
@@ -137,9 +151,9 @@ class SharedSession(Session):
         with self.lock:
             super().fetch(fetching)
 
-    def unfetch(self, fetching: Fetching) -> None:
+    def unfetch(self, fetching: Fetching, waiter: Waiter | None = None) -> None:
         with self.lock:
-            super().unfetch(fetching)
+            super().unfetch(fetching, waiter)
 
     def expire(self, now: float) -> None:
         with self.lock:

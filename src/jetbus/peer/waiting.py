@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jetbus.errors import ConnectionLost, JetError
 from jetbus.peer.elements import Owned
-from jetbus.peer.fetching import Fetching
+from jetbus.peer.fetching import Fetching, Waiter
 
 if TYPE_CHECKING:
     from jetbus.peer.session import Session
 
-
-class Waiter(Protocol):
-    """Who waits for a response; an ``asyncio.Future`` is one."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: Any, /) -> None: ...
-
-    def set_exception(self, exception: BaseException, /) -> None: ...
+__all__ = ["Added", "AddedAgain", "Fetched", "Outcome", "Reaction", "Request", "Synced", "Waiter"]
 
 
 Request = tuple[Waiter, Callable[[Any], Any] | None, float, float, str]
@@ -39,6 +31,22 @@ class Reaction:
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Not fine, but nothing to do."""
+
+
+class Outcome(Reaction):
+    """Waiter that is handed something of the peer's own instead of the daemon's bare confirmation."""
+
+    def __init__(self, waiter: Waiter, outcome: Any) -> None:
+        self._waiter, self._outcome = waiter, outcome
+
+    def done(self) -> bool:
+        return self._waiter.done()
+
+    def set_result(self, _result: Any, /) -> None:
+        self._waiter.set_result(self._outcome)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._waiter.set_exception(exception)
 
 
 class Added(Reaction):
@@ -73,6 +81,9 @@ class Fetched(Reaction):
 
     def __init__(self, session: Session, fetching: Fetching) -> None:
         self._session, self._fetching = session, fetching
+
+    def set_result(self, _result: Any, /) -> None:
+        self._fetching.accept()
 
     def set_exception(self, exception: BaseException, /) -> None:
         if isinstance(exception, JetError) and not isinstance(exception, ConnectionLost):
