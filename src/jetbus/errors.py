@@ -29,6 +29,7 @@
         Refused                 any     the owner, or a foreign daemon, refused with a code of its own
         NotConnected                    there is no connection to a daemon
             ConnectionLost                  it broke before the answer came; whether the request was done is unknown
+                MessageTooLong                  it broke because of the length of a message
         InvalidValue                    a value does not fit the type that was asked for
         TooSlow                         a fetch that must see every event was not read in time
 
@@ -57,6 +58,7 @@ __all__ = [
     "JetError",
     "LimitReached",
     "LoginRefused",
+    "MessageTooLong",
     "MissingParam",
     "NotAllowed",
     "NotConnected",
@@ -89,6 +91,10 @@ MESSAGES = {
 }
 OWNER_LOST_REASON, TIMEOUT_REASON = "peer shuts down", "timeout for routed request"
 """Reasons that tell these two from other internal errors; clients read them."""
+NOT_POSSIBLE = "set/call on element not possible"
+"""cjet's one key for the set of a method and the call of a state."""
+ROUTES_FULL = "routing table full"
+"""cjet's reason when too many requests wait for one owner."""
 
 
 class JetError(Exception):
@@ -321,6 +327,14 @@ class LimitReached(Internal):
         )
         self.limit = limit
 
+    @classmethod
+    def as_told(cls, limit: str, reason: str, text: str) -> LimitReached:
+        """The error as a daemon has told it, which need not say how much it allows."""
+        error = cls.__new__(cls)
+        Internal.__init__(error, reason, text)
+        error.limit = limit
+        return error
+
 
 class TimedOut(JetError):
     """The owner did not answer in time."""
@@ -372,6 +386,22 @@ class ConnectionLost(NotConnected):
     """The connection broke before the answer came: the request may have been done or not."""
 
 
+class MessageTooLong(ConnectionLost):
+    """A message is longer than the daemon takes: it closes the connection on it, without a word."""
+
+    def __init__(self, path: str, size: int) -> None:
+        text = (
+            f"{path or 'a request'}: the daemon closes the connection on a message of {size} bytes;"
+            " send less at a time, or raise the daemon's limit"
+        )
+        super().__init__(text, {"reason": "message too long", "message": text})
+        self._path = path
+
+    @property
+    def path(self) -> str | None:
+        return self._path or None
+
+
 class InvalidValue(JetError):
     """A value does not fit the type that was asked for; the text names the field."""
 
@@ -410,7 +440,7 @@ def _by_key() -> dict[str, type[Invalid]]:
         "not exists": NotFound,
         "exists": Occupied,
         "not owner of state": Foreign,
-        "set/call on element not possible": NotState,
+        NOT_POSSIBLE: NotState,
         "change on method not possible": NotState,
         "request not authorized": NotAllowed,
         "invalid_path": NotFound,
@@ -429,11 +459,17 @@ _BY_NODE_JET_3_NAME: dict[str, type[Invalid]] = {
 _LOGIN_KEYS = {"invalidUser": False, "invalidPassword": True, "invalid credentials": True}
 
 
-def from_wire(error: Any) -> JetError:
-    """The error in a response, as the exception to raise; what is not known by its code and data is ``Refused``."""
+def from_wire(error: Any, *, of_call: bool = False) -> JetError:
+    """The error in a response, as the exception to raise; what is not known by its code and data is ``Refused``.
+
+    What cjet says of a set and of a call differs only in what was asked.
+    """
     told = error if isinstance(error, dict) else {"message": str(error)}
     code, message, data = told.get("code", -32603), str(told.get("message", "")), told.get("data")
-    found = _recognise(code, message, data)
+    if of_call and isinstance(data, dict) and NOT_POSSIBLE in data:
+        found: JetError = NotMethod(data[NOT_POSSIBLE])
+    else:
+        found = _recognise(code, message, data)
     found.data = data
     return found
 
@@ -442,8 +478,10 @@ def _recognise(code: Any, message: str, data: Any) -> JetError:
     fields = data if isinstance(data, dict) else {}
     if code == -32001 or fields.get("reason") == TIMEOUT_REASON:
         return TimedOut(data)
-    if code == -32603 and fields.get("reason") == OWNER_LOST_REASON:
-        return OwnerLost()
+    if code == -32603 and message in ("", MESSAGES[-32603]) and isinstance(fields.get("reason"), str):
+        internal = _recognise_internal(fields["reason"], fields.get("message"))
+        if internal is not None:
+            return internal
     if code == -32601:
         return UnknownService(data)
     if code == -32602:
@@ -459,3 +497,16 @@ def _recognise(code: Any, message: str, data: Any) -> JetError:
         if message == MESSAGES[code] and "reason" in fields and fields.keys() <= {"reason", "message"}:
             return Invalid(fields["reason"], fields.get("message"))
     return Refused(message or f"error {code}", data, code=code if isinstance(code, int) else -32603)
+
+
+def _recognise_internal(reason: str, text: Any) -> JetError | None:
+    """An internal error of a daemon; those of owners have a text of their own."""
+    if reason == OWNER_LOST_REASON:
+        return OwnerLost()
+    if reason == ROUTES_FULL:
+        waiting = "too many requests wait for that owner (routing table full); ask again when some are answered"
+        return LimitReached.as_told(reason, reason, waiting)
+    limit, _, reached = reason.rpartition(" ")
+    if reached == "reached" and isinstance(text, str):
+        return LimitReached.as_told(limit, reason, text)
+    return Internal(reason) if text is None else None

@@ -12,7 +12,7 @@ import pytest
 
 from cli.plant import VALUES, plant
 from cli.running import Jet
-from peer.standin import standing_in
+from peer.standin import at_websocket_path, standing_in
 from support.foreign import ForeignDaemon
 
 NAMES = {"nj1": "node-jet", "nj2": "node-jet", "nj3": "node-jet", "cjet": "cjet", "lua": "unknown"}
@@ -81,6 +81,16 @@ def test_stand_ins(name: str, tmp_path: Path) -> None:
         if name == "cjet":
             assert jet("call", "plant/pump/speed").err == "jet: plant/pump/speed is a state; set or fetch it\n"
             assert jet("set", "plant/pump/add", "1").err == "jet: plant/pump/add is a method; call it\n"
+            done = jet("set", "plant/pump/mode", json.dumps("x" * 600))
+            assert done.code == 1
+            assert "the daemon closes the connection on a message of 6" in done.err
+            with at_websocket_path(url, "/api/jet/") as ws_url:
+                assert jet("call", "plant/pump/add", "3", "4", "--url", ws_url).out == "7\n"
+                done = jet("get", "plant/pump/mode", "--url", f"{ws_url}/other")
+                assert done.code == 3
+                assert "/other was refused" in done.err
+        else:
+            assert jet("call", "plant/pump/speed", "3").err == "jet: plant/pump/speed is a state; set or fetch it\n"
         (jet.folder / "pass.txt").write_text("secret")
         done = jet("get", "plant/pump/mode", "--user", "ann", "--password-file", "pass.txt")
         assert (done.code, done.err) == (4, f"jet: {LOGINS[name].format(url=url)}\n")
@@ -96,7 +106,7 @@ def test_record_and_replay(jet: Jet) -> None:
     assert json.loads(done.out)["events"] >= 5
 
 
-def test_own(jet: Jet, daemon: tuple[str, str]) -> None:
+def test_own(jet: Jet, daemon: tuple[str, str], request: pytest.FixtureRequest) -> None:
     """A state and a method are owned on it, load is measured, and doctor says which daemon it is."""
     with jet.start("method", "lab/sum", "--exec", "echo $(($1 + $2))", "--count", "1") as serving:
         deadline = time.monotonic() + 30
@@ -107,3 +117,4 @@ def test_own(jet: Jet, daemon: tuple[str, str]) -> None:
     code, out, _ = jet("doctor")
     assert code == 0
     assert f"{daemon[0]} " in out
+    assert ("no timeouts" in out) == (request.node.callspec.params["daemon"] == "nj3")  # all others have them

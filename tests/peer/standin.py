@@ -9,11 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
+from websockets.typing import Subprotocol
+
 MATCHERS_MAX = 12
+ROUTES_MAX = 64
 _MISSING = object()
 
 PATH_TESTS: dict[str, Callable[[str, Any], bool]] = {
@@ -53,6 +60,8 @@ class Dialect(NamedTuple):
     knows_fetch_only: bool
     exists: str
     not_exists: str
+    message_bytes_max: int
+    """A longer message is answered by closing the connection."""
     tests: tuple[str, ...]
 
 
@@ -71,6 +80,7 @@ DIALECTS = {
         knows_fetch_only=True,
         exists="exists",
         not_exists="not exists",
+        message_bytes_max=512,
         tests=CJET_TESTS,
     ),
     "lua": Dialect(
@@ -81,6 +91,7 @@ DIALECTS = {
         knows_fetch_only=False,
         exists="pathAlreadyExists",
         not_exists="pathNotExists",
+        message_bytes_max=10_000_000,
         tests=tuple(PATH_TESTS),
     ),
 }
@@ -122,8 +133,10 @@ class Bus:
         self.peers.append(peer)
         try:
             while True:
-                text = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
-                heard = json.loads(text)
+                length = int.from_bytes(await reader.readexactly(4))
+                if length > self.dialect.message_bytes_max:
+                    raise ConnectionError
+                heard = json.loads(await reader.readexactly(length))
                 for message in heard if isinstance(heard, list) else [heard]:
                     self.hear(peer, message)
                 self.flush()
@@ -247,7 +260,10 @@ class Bus:
                 raise Refusal(-32602, {"set/call on element not possible": path})
             if element.fetch_only:
                 raise Refusal(-32602, {"fetchOnly": path})
-        self.route(peer, request_id, path, element, {"value": params["value"]})
+        told = {"value": params["value"]}
+        if not self.dialect.knows_fetch_only and "valueAsResult" in params:  # cjet drops it
+            told["valueAsResult"] = params["valueAsResult"]
+        self.route(peer, request_id, path, element, told)
 
     def do_call(self, peer: Peer, params: dict[str, Any], request_id: Any) -> None:
         path, element = self.find(params)
@@ -256,6 +272,11 @@ class Bus:
         self.route(peer, request_id, path, element, params.get("args", {}))
 
     def route(self, peer: Peer, request_id: Any, path: str, element: Element, params: Any) -> None:
+        if (
+            self.dialect.events_first
+            and sum(owner is element.owner for *_, owner in self.routes.values()) >= ROUTES_MAX
+        ):
+            raise Refusal(-32603, {"reason": "routing table full"})
         self.routed += 1
         route = f"(null)_{self.routed:x}_7f00"
         self.routes[route] = (peer, request_id, element.owner)
@@ -327,3 +348,39 @@ def standing_in(name: str) -> Iterator[str]:
         thread.join()
         loop.close()
     assert problems == []
+
+
+@contextlib.contextmanager
+def at_websocket_path(url: str, path: str) -> Iterator[str]:
+    """A WebSocket server that serves one path only, as cjet does, and passes all on to a daemon; gives its URL."""
+    port = int(url.rsplit(":", 1)[1])
+
+    def check(connection: ServerConnection, request: Request) -> Response | None:
+        if request.path == path:
+            return None
+        connection.socket.sendall(b"HTTP/1.0 404 Not Found\r\n\r\n")  # cjet's words
+        connection.socket.shutdown(socket.SHUT_WR)
+        return connection.respond(404, "")
+
+    def pass_on(connection: ServerConnection) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            back = threading.Thread(target=pass_back, args=(sock, connection))
+            back.start()
+            for text in connection:
+                data = text.encode() if isinstance(text, str) else text
+                sock.sendall(len(data).to_bytes(4) + data)
+            sock.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+    def pass_back(sock: socket.socket, connection: ServerConnection) -> None:
+        stream = sock.makefile("rb")
+        while len(head := stream.read(4)) == 4:
+            with contextlib.suppress(ConnectionClosed):
+                connection.send(stream.read(int.from_bytes(head)).decode())
+
+    with serve(pass_on, "127.0.0.1", 0, subprotocols=[Subprotocol("jet")], process_request=check) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+        thread.join()

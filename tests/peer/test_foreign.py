@@ -14,7 +14,7 @@ from interop.node import Node, Version
 from jetbus import SetResult
 from jetbus.testing import RunningDaemon
 from peer.faces import Bus, brief, raised, run, until
-from peer.standin import standing_in
+from peer.standin import ROUTES_MAX, at_websocket_path, standing_in
 from support.foreign import KINDS, NAMES, ForeignDaemon
 
 pytestmark = pytest.mark.interop
@@ -84,6 +84,87 @@ def test_errors(bus: Bus, at: str) -> None:
             assert (refused.own_code, refused.message, refused.data) == (-7, "too hot", {"limit": 80})
 
     run(case())
+
+
+def test_value_as_result(bus: Bus, at: str) -> None:
+    """The value that a state took is the result where the daemon asks the owner for it; where it does not, none is."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            await owner.add_state(f"{at}/speed", 1, on_set=lambda value: min(value, 10))
+            is_cjet = (await client.info()).get("name") == "cjet"
+            taken = await client.set(f"{at}/speed", 7, value_as_result=True)
+            assert taken == (SetResult() if is_cjet else SetResult(7))
+            adapted = await client.set(f"{at}/speed", 70, value_as_result=True)
+            assert adapted == (SetResult(warning_code=1) if is_cjet else SetResult(10))
+
+    run(case())
+
+
+def test_a_state_is_not_called(bus: Bus, at: str) -> None:
+    """The call of a state is refused by the daemon or by the owner, and sets nothing."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            state = await owner.add_state(f"{at}/speed", 1, on_set=lambda _value: None)
+            problem = await raised(client.call(f"{at}/speed", 3))
+            assert isinstance(problem, jetbus.NotMethod)
+            assert str(problem) == f"{at}/speed is a state; set or fetch it"
+            assert state.value == 1
+
+    run(case())
+
+
+def test_the_routes_of_cjet_are_full(face: str) -> None:
+    """When too many requests wait for an owner on cjet, the error says so and what to do."""
+
+    async def case(url: str) -> None:
+        release = asyncio.Event()
+        async with jetbus.PeerAsync(url) as owner, Bus(url, face).peer() as client, jetbus.PeerAsync(url) as others:
+            await owner.add_method("slow", release.wait)
+            await owner.add_state("speed", 1, on_set=lambda _value: None)
+            waiting = [others.call("slow") for _ in range(ROUTES_MAX)]
+            await others.info()  # behind all of them
+            problem = await raised(client.set("speed", 2))
+            assert isinstance(problem, jetbus.LimitReached)
+            assert str(problem) == (
+                "too many requests wait for that owner (routing table full); ask again when some are answered"
+            )
+            release.set()
+            await asyncio.gather(*waiting)
+            await client.set("speed", 2)
+
+    with standing_in("cjet") as url:
+        run(case(url))
+
+
+def test_the_websocket_path_of_cjet(face: str) -> None:
+    """A WebSocket URL without a path reaches cjet, which serves one path only; another path is taken as it is."""
+
+    async def case(url: str) -> None:
+        async with Bus(url, face).peer() as peer:
+            assert (await peer.info())["name"] == "cjet"
+            await peer.add_state("s", 1)
+            assert await peer.get("s") == {"s": 1}
+        problem = await raised(Bus(f"{url}/other", face).make().connect())
+        assert isinstance(problem, jetbus.NotConnected)
+        assert "the WebSocket handshake was refused" in str(problem)
+
+    with standing_in("cjet") as url, at_websocket_path(url, "/api/jet/") as ws_url:
+        run(case(ws_url))
+    with standing_in("cjet") as url, at_websocket_path(url, "/nowhere") as ws_url:
+        refused = _connect(ws_url, face)
+        assert isinstance(refused, jetbus.NotConnected)
+        assert "the WebSocket handshake was refused" in str(refused)
+
+
+def _connect(url: str, face: str) -> Exception:
+    async def case() -> None:
+        found.append(await raised(Bus(url, face).make().connect()))
+
+    found: list[Exception] = []
+    run(case())
+    return found[0]
 
 
 def test_fetch(bus: Bus, at: str) -> None:

@@ -194,7 +194,6 @@ ROUTED: dict[str, tuple[Any, Any]] = {
         {"id": "1", "method": "set", "params": {"path": "speed", "value": 5}},
         {"id": "1", "result": {}},
     ),
-    "set of 2012": ({"id": 1, "method": "speed", "params": [5]}, {"id": 1, "result": {}}),
     "set with the value as result": (
         {"id": 1, "method": "speed", "params": {"value": 5, "valueAsResult": True}},
         {"id": 1, "result": 5},
@@ -206,6 +205,19 @@ ROUTED: dict[str, tuple[Any, Any]] = {
         {"id": "2", "result": 5},
     ),
 }
+
+
+@pytest.mark.parametrize("args", [[5], [], [1, 2]], ids=repr)
+def test_the_call_of_a_state_is_refused(args: list[Any]) -> None:
+    """A call that the daemon routes to a state, as lua-jet and node-jet 1 do, does not set it."""
+    wire = Wire()
+    state = _owned("speed", 1, lambda _value: None)
+    wire.session.add(state, Waiter())
+    wire.answer_all()
+    wire.hear({"id": 1, "method": "speed", "params": args})
+    [answer] = wire.sent()
+    assert answer["error"]["data"] == {"pathIsNotMethod": "speed"}
+    assert state.value == 1
 
 
 @pytest.mark.parametrize(("asked", "answer"), ROUTED.values(), ids=ROUTED)
@@ -268,6 +280,7 @@ def test_connections_come_and_go() -> None:
         ("add", {"path": "add"}),
         ("fetch", {"id": "f1", "path": {"startsWith": "a/"}, "every": True, "together": True}),
         ("info", {}),
+        ("info", {}),  # its answer tells that all has been said again
     ]
 
 

@@ -13,7 +13,7 @@ from jetbus.cli.failures import complain, not_found, usage
 from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import Output, default_format, say
 from jetbus.cli.values import read_value, shown
-from jetbus.errors import NotFound, NotMethod, NotState
+from jetbus.errors import NotFound
 
 
 @command(
@@ -48,8 +48,6 @@ def call(
             result = peer.call(path, given, timeout_s)
         except NotFound:
             raise not_found(path, peer.paths()) from None
-        except NotState:  # cjet has one error for set and call
-            raise NotMethod(path) from None
     _show(result, form)
 
 

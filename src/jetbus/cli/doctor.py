@@ -22,6 +22,7 @@ from jetbus.cli.output import Output
 from jetbus.cli.quick import QuickPeer
 from jetbus.errors import JetError, NotConnected, UnknownService
 from jetbus.peer.address import read_url
+from jetbus.peer.daemons import words_of
 from jetbus.rules import parse_rule
 
 ROUNDS = 20
@@ -60,7 +61,8 @@ def _daemon(peer: QuickPeer) -> Iterator[Finding]:
         text = f"jetd {version}" + ("" if same else f", but jet is {jetbus.__version__}; bring both to one version")
         yield Finding("daemon", "ok" if same else "warning", text)
     else:
-        yield Finding("daemon", "ok", f"{name} {version}: no timeouts, no `jet peers`; jet tests rules itself")
+        timeouts = "" if words_of(daemon).has_timeouts else "no timeouts, "
+        yield Finding("daemon", "ok", f"{name} {version}: {timeouts}no `jet peers`; jet tests rules itself")
 
 
 def _round_trip(peer: QuickPeer) -> Iterator[Finding]:

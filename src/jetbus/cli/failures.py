@@ -16,6 +16,7 @@ from jetbus.errors import (
     InvalidRule,
     JetError,
     LoginRefused,
+    MessageTooLong,
     NotAllowed,
     NotConnected,
     NotFound,
@@ -63,6 +64,7 @@ def usage(text: str) -> Failure:
 
 _CODES: tuple[tuple[type[JetError], Code], ...] = (
     (InvalidRule, Code.USAGE),
+    (MessageTooLong, Code.REFUSED),
     (NotConnected, Code.NO_CONNECTION),
     (LoginRefused, Code.NOT_ALLOWED),
     (NotAllowed, Code.NOT_ALLOWED),

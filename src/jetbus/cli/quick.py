@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from jetbus.cli.failures import Code, Failure
-from jetbus.errors import JetError, NotConnected, NotFound, TimedOut, UnknownService
+from jetbus.errors import JetError, MessageTooLong, NotConnected, NotFound, TimedOut, UnknownService
 from jetbus.peer.address import Address, read_url
 from jetbus.peer.asking import CallParams, SetParams, SetResult, read_set_result
 from jetbus.peer.daemons import words_of
@@ -68,15 +68,23 @@ class WebSocketLine:
         self._lost = WebSocketException
         self._binary = address.binary
         subprotocol = Subprotocol("jet-binary" if address.binary else "jet")
-        url = str(address._replace(scheme=address.transport))
+
+        def opened(address: Address) -> Any:
+            url = str(address._replace(scheme=address.transport))
+            return connect(url, ssl=tls, subprotocols=[subprotocol], open_timeout=CONNECT_S, max_size=MESSAGE_BYTES_MAX)
+
         try:
-            self._socket = connect(
-                url, ssl=tls, subprotocols=[subprotocol], open_timeout=CONNECT_S, max_size=MESSAGE_BYTES_MAX
-            )
+            self._socket = opened(address)
         except InvalidHandshake as problem:
-            raise NotConnected(
-                f"the WebSocket handshake at {url} was refused: {problem}; is that a Jet daemon?"
-            ) from None
+            cjet = address.at_cjet_path()
+            try:
+                if cjet is None:
+                    raise
+                self._socket = opened(cjet)
+            except InvalidHandshake:
+                raise NotConnected(
+                    f"the WebSocket handshake at {address} was refused: {problem}; is that a Jet daemon?"
+                ) from None
 
     def send(self, messages: list[bytes]) -> None:
         for message in messages:
@@ -277,13 +285,16 @@ class QuickPeer:
                 ) from None
             raise (TimedOut({}) if routed else silent(within_s)) from None
         except OSError:
+            self._session.on_lost()
+            if isinstance(answer.error, MessageTooLong):
+                raise answer.error from None
             raise NotConnected(f"{self.url} closed the connection before it answered; is that a Jet daemon?") from None
 
-    def ask(self, service: str, params: Any, within_s: float = ANSWER_S) -> Any:
-        """Any service of the daemon: its result, or the error raised."""
+    def ask(self, service: str, params: Any, within_s: float = ANSWER_S, *, path: str = "") -> Any:
+        """Any service of the daemon: its result, or the error raised. With a path it is its owner who is asked."""
         answer = _Answer()
-        self._session.request(service, params, answer)
-        self._wait(answer, within_s, routed=service in ("set", "call"))
+        self._session.request(service, params, answer, path=path)
+        self._wait(answer, within_s, routed=bool(path))
         return answer.taken()
 
     def get(self, rule: Rule) -> dict[str, Any]:
@@ -324,12 +335,16 @@ class QuickPeer:
 
     def set(self, path: str, value: Any, timeout_s: float | None = None) -> SetResult:
         """Ask the owner to set a state."""
-        answer = self.ask("set", SetParams(path, value, timeout_s), self._patience_s(timeout_s))
-        return read_set_result(answer)
+        answer = _Answer()
+        within_s = self._patience_s(timeout_s)
+        self._session.request("set", SetParams(path, value, timeout_s), answer, read_set_result, within_s, path)
+        self._wait(answer, within_s, routed=True)
+        result: SetResult = answer.taken()
+        return result
 
     def call(self, path: str, args: list[Any] | Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Call a method."""
-        return self.ask("call", CallParams(path, args, timeout_s), self._patience_s(timeout_s))
+        return self.ask("call", CallParams(path, args, timeout_s), self._patience_s(timeout_s), path=path)
 
     def _patience_s(self, timeout_s: float | None) -> float:
         within_s = self._session.patience_s(timeout_s)

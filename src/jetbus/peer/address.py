@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 DEFAULT_URL = "jet://localhost:11122"
 BINARY = "jetb"
+CJET_PATH = "/api/jet/"
+"""Where cjet serves WebSocket clients; all others do so at any path."""
 _PORTS = {"jet": 11122, "jets": 11122, "ws": 11123, "wss": 11123, "jetb": 11124, "jetbs": 11124}
 _PORTS |= {"jetb+ws": 11123, "jetb+wss": 11123}
 _SCHEMES = "jet://, jets://, ws://, wss://, unix:// or, for the binary protocol, jetb://"
@@ -48,6 +50,10 @@ class Address(NamedTuple):
     def transport(self) -> str:
         """The scheme without the protocol that is spoken."""
         return self.scheme.removeprefix(f"{BINARY}+")
+
+    def at_cjet_path(self) -> Address | None:
+        """The same address with cjet's path, to be tried when a daemon refuses an address without any."""
+        return self._replace(path=CJET_PATH) if self.websocket and not self.binary and self.path == "/" else None
 
     def __str__(self) -> str:
         if self.transport == "unix":

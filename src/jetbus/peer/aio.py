@@ -153,8 +153,14 @@ class PeerAsync(Connected):
         value_as_result: bool = False,
         on_result: OnResult | None = None,
     ) -> Awaitable[SetResult]:
-        """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
+        """Ask the owner to set a state. The result tells a warning if the owner adapted the value.
+
+        With ``value_as_result`` it has the value that the state took, except on cjet, which does not ask the owner for
+        it.
+        """
         future, session = self._future(), self._session
+        if value_as_result:
+            value_as_result = not words_of(session.daemon).drops_value_as_result
         params = SetParams(path, value if type(value) in JSON_TYPES else plain(value), timeout_s, value_as_result)
         read = read_set_value if value_as_result else read_set_result
         within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)

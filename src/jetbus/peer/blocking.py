@@ -27,6 +27,7 @@ from jetbus.errors import NotConnected
 from jetbus.peer.aiofaces import take_in
 from jetbus.peer.asking import CallParams, SetParams, SetResult, call_args, read_set_result, read_set_value
 from jetbus.peer.blockingfaces import Element, Fetch, Method, Mirror, Sorted, State
+from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy
 from jetbus.peer.shared import Answer, Slot
@@ -142,8 +143,7 @@ class Peer(Threaded):
 
     def set(self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False) -> SetResult:
         """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
-        params = SetParams(path, plain(value), timeout_s, value_as_result)
-        read = read_set_value if value_as_result else read_set_result
+        params, read = self._make_set(path, value, timeout_s, value_as_result)
         return self._routed("set", params, timeout_s, read, path)  # type: ignore[no-any-return]
 
     def set_async(
@@ -156,9 +156,17 @@ class Peer(Threaded):
         on_result: OnResult | None = None,
     ) -> Future[SetResult]:
         """Ask the owner to set a state, without waiting."""
-        params = SetParams(path, plain(value), timeout_s, value_as_result)
-        read = read_set_value if value_as_result else read_set_result
+        params, read = self._make_set(path, value, timeout_s, value_as_result)
         return self._routed_async("set", params, timeout_s, read, path, on_result)
+
+    def _make_set(
+        self, path: str, value: Any, timeout_s: float | None, value_as_result: bool
+    ) -> tuple[SetParams, Callable[[Any], SetResult]]:
+        """The parameters of a set and the way to read its answer."""
+        if value_as_result and words_of(self._session.daemon).drops_value_as_result:
+            value_as_result = False
+        read = read_set_value if value_as_result else read_set_result
+        return SetParams(path, plain(value), timeout_s, value_as_result), read
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Call a method with positional or with keyword arguments."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 import random
 import ssl
@@ -19,6 +18,7 @@ from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.peer.address import read_url
 from jetbus.peer.elements import Owned, Spawn
 from jetbus.peer.fetching import call_back
+from jetbus.peer.lengths import Lengths
 from jetbus.peer.line import Line, open_line
 from jetbus.peer.session import ANSWER_S, Session
 
@@ -80,6 +80,9 @@ class Connected:
         self._session.answer_s = answer_s
         self._session.on_output = self._schedule_flush
         self._session.on_clash = self._on_clash
+        self._session.on_settled = self._on_settled
+        self._attempts = 0
+        """How often this peer has tried to come back since a daemon last answered all that it had to say."""
         self._line: Line | None = None
         self._opening = asyncio.Lock()
         self._closing = False
@@ -136,6 +139,7 @@ class Connected:
         if self._session.connected:
             return
         self._loop = running
+        self._session.lengths = Lengths()  # it may be another daemon, or one with other limits
         self._future = self._loop.create_future
         self._closing = False
         self._session.expire(self._loop.time())
@@ -232,9 +236,13 @@ class Connected:
                 fetching.end(NotConnected(f"the connection to {self.url} is lost"))
             self._session.fetches.clear()
 
+    def _on_settled(self) -> None:
+        self._attempts = 0
+
     async def _come_back(self) -> None:
-        for attempt in itertools.count():
-            await asyncio.sleep(backoff_s(attempt))
+        while True:
+            await asyncio.sleep(backoff_s(self._attempts))
+            self._attempts += 1
             try:
                 async with asyncio.timeout(CONNECT_S):
                     await self._open()

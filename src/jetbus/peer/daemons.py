@@ -1,4 +1,4 @@
-"""What daemons understand of a fetch, one row each.
+"""Table of daemons: which words of a fetch each understands, and what else a peer must know of it.
 
 Ours knows every word of a rule. The others know fewer, and node-jet 3 gets some of them wrong: a peer asks each daemon
 only what it answers rightly, which may be more than was wanted, and does the rest itself.
@@ -25,6 +25,10 @@ class Words(NamedTuple):
     ours: bool = False
     shared_ids: bool = False
     """Whether the fetches of all its peers must have different ids."""
+    drops_value_as_result: bool = False
+    """Whether an owner is not told that the value is wanted as the result of a set."""
+    has_timeouts: bool = True
+    """Whether it ends a request that the owner does not answer."""
 
     def ask(self, rule: Rule) -> tuple[dict[str, Any], bool]:
         """The parameters of a fetch or get, and whether what they bring needs no further test."""
@@ -54,10 +58,11 @@ _PATH = frozenset(PATH_TESTS) | {_FOLD}
 _POSITIVE = frozenset(op for op in PATH_TESTS if "Not" not in op)
 _OURS = Words(_PATH, frozenset(VALUE_TESTS), True, ours=True)
 _NODE_JET = Words(_PATH, frozenset(VALUE_TESTS) - {"hasOneOf", "hasAllOf"}, True)
-_NODE_JET_3 = Words(_POSITIVE, frozenset(), False, shared_ids=True)
-_CJET = Words(
+_NODE_JET_3 = Words(_POSITIVE, frozenset(), False, shared_ids=True, has_timeouts=False)
+_COMMON = Words(
     frozenset({"equals", "equalsNot", "contains", "containsAllOf", "startsWith", "endsWith", _FOLD}), frozenset(), False
 )
+_CJET = _COMMON._replace(drops_value_as_result=True)
 
 
 def words_of(daemon: Mapping[str, Any]) -> Words:
@@ -65,6 +70,6 @@ def words_of(daemon: Mapping[str, Any]) -> Words:
     if daemon.get("name") == "jetbus":
         return _OURS
     if daemon.get("name") != "node-jet":
-        return _CJET
+        return _CJET if daemon.get("name") == "cjet" else _COMMON
     features = daemon.get("features")
     return _NODE_JET_3 if isinstance(features, dict) and "asNotification" in features else _NODE_JET

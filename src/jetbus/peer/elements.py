@@ -75,6 +75,10 @@ class OwnedState(Owned):
     ) -> None:
         super().__init__(path, access, timeout_s)
         self.value = value
+        self.size = 0
+        """The length of the message that has last told its value."""
+        self.fallback: Any = None
+        """The value to go back to if the daemon turns out not to take a longer one."""
         self.on_set = on_set
         self.type = value_type
 
@@ -201,6 +205,8 @@ class Answering:
         if problem is None:
             try:
                 answer = encode_value(self._accept(outcome) if isinstance(self._owned, OwnedState) else outcome)
+            except JetError as refused:
+                problem = refused
             except Exception as unfit:
                 problem = _internal(f"the answer cannot be told as JSON: {unfit}")
         if not self._id:

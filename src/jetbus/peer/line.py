@@ -30,6 +30,10 @@ MESSAGE_BYTES_MAX = 256 << 20
 """No daemon is expected to send more in one message."""
 
 
+class HandshakeRefused(NotConnected):
+    """An HTTP server is there, but it serves no WebSocket at that path."""
+
+
 class Line(asyncio.Protocol):
     """One connection. ``on_messages`` gets what arrives, ``on_lost`` is called once at the end."""
 
@@ -160,6 +164,8 @@ class WebSocketLine(Line):
                 self._on_response()
             elif isinstance(event, Frame):
                 self._on_frame(event, messages)
+        if self._protocol.handshake_exc is not None and not self._open.done():
+            self._on_response()  # cjet refuses with HTTP 1.0, of which the library tells no event
         self._send()
         if messages:
             self._hear(messages)
@@ -183,7 +189,7 @@ class WebSocketLine(Line):
         problem = self._protocol.handshake_exc
         if problem is not None:
             reason = problem if isinstance(problem, InvalidHandshake) else type(problem).__name__
-            self._refuse(NotConnected(f"the WebSocket handshake was refused: {reason}"))
+            self._refuse(HandshakeRefused(f"the WebSocket handshake was refused: {reason}"))
         elif self._interpreter is None:
             self._open.set_result(None)
         elif self._protocol.subprotocol is None:
@@ -226,6 +232,24 @@ async def open_line(
     on_lost: Callable[[Line], None],
 ) -> Line:
     """Connect to a daemon."""
+    try:
+        return await _open_at(address, tls, on_messages, on_lost)
+    except HandshakeRefused as problem:
+        cjet = address.at_cjet_path()
+        if cjet is None:
+            raise
+        try:
+            return await _open_at(cjet, tls, on_messages, on_lost)
+        except NotConnected:
+            raise problem from None
+
+
+async def _open_at(
+    address: Address,
+    tls: ssl.SSLContext | None,
+    on_messages: Callable[[list[bytes]], None],
+    on_lost: Callable[[Line], None],
+) -> Line:
     loop = asyncio.get_running_loop()
 
     def make() -> Line:

@@ -14,12 +14,22 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied, TimedOut, from_wire
+from jetbus.errors import (
+    ConnectionLost,
+    JetError,
+    MessageTooLong,
+    NotConnected,
+    NotMethod,
+    Occupied,
+    TimedOut,
+    from_wire,
+)
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
+from jetbus.peer.lengths import Accusation, Lengths, Noted
 from jetbus.peer.values import encode_plain, encode_value, may_tell_blobs, read_value
-from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Synced, Waiter
+from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Settled, Synced, Waiter
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -109,6 +119,28 @@ def as_one(messages: list[bytes]) -> bytes:
     return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
 
 
+def _in_parts(messages: list[bytes], limit: float) -> list[bytes]:
+    """Messages as batches shorter than a limit; a single one may be longer."""
+    parts: list[list[bytes]] = []
+    size = 0
+    for message in messages:
+        if not parts or size + len(message) + 1 >= limit:
+            parts.append([])
+            size = 1
+        parts[-1].append(message)
+        size += len(message) + 1
+    return [as_one(part) for part in parts]
+
+
+def _first_number(messages: list[bytes]) -> int | None:
+    """The number of the first request among messages."""
+    for message in messages:
+        number = message[6 : message.find(b",")]
+        if message.startswith(b'{"id":') and number.isdigit():
+            return int(number)
+    return None
+
+
 class Session:
     """What a peer is on the bus, over any number of connections."""
 
@@ -122,11 +154,16 @@ class Session:
         """Called when ``out`` is about to be no longer empty, or may be taken out again."""
         self.on_clash: Callable[[Owned, JetError], None] = lambda _owned, _error: None
         """Called when something could not be added again after a reconnect."""
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called when the daemon has answered all that was said again on a new connection."""
+        self.lengths = Lengths()
         self.owned: dict[str, Owned] = {}
         self.fetches: dict[str, Fetching] = {}
         self.daemon: dict[str, Any] = {}
         """What the daemon says of itself, once it has."""
         self._requests: dict[int, Request] = {}
+        self._given_up: set[int] = set()
+        """Requests that nobody waits for any more and that were not answered, while that matters for ``lengths``."""
         self._count = 0
         self._fetch_count = 0
         self._now = 0.0
@@ -173,8 +210,21 @@ class Session:
         first, self._batch_from = self._batch_from, -1
         batch = self.out[first:]
         if batch:
-            self.out[first:] = [as_one(batch)]
+            self.out[first:] = self._gathered(batch)
             self.on_output()
+
+    def _gathered(self, batch: list[bytes]) -> list[bytes]:
+        """Messages as one, or as several where the daemon does not take so much at a time."""
+        whole, lengths = as_one(batch), self.lengths
+        if len(whole) <= lengths.unremarkable:
+            return [whole]
+        limit = min(lengths.batch, lengths.refused)
+        parts = [whole] if len(whole) < limit else _in_parts(batch, limit)
+        first, longest = _first_number(batch), max(map(len, parts))
+        if longest > lengths.unremarkable:
+            number = self._count if first is None else first - 1
+            lengths.note(Noted(longest, number, False, None), self._unanswered(), self._count)
+        return parts
 
     def request(
         self,
@@ -192,8 +242,11 @@ class Session:
         """
         if not self.connected:
             self.check_connected()
-        self._count = number = self._count + 1
+        number = self._count + 1
         message = encode_plain(Asked(number, method, params))
+        if len(message) > self.lengths.unremarkable:
+            self._note(len(message), number, path or getattr(waiter, "path", ""))
+        self._count = number
         self._requests[number] = (waiter, read, self._now, self.answer_s if within_s is None else within_s, path)
         out = self.out  # as send does it, without the cost of a call
         if not out:
@@ -214,20 +267,40 @@ class Session:
         path: str,
     ) -> bytes:
         """The message of a request that is now waited for."""
-        self._count = number = self._count + 1
+        number = self._count + 1
         message = encode_plain(Asked(number, method, params))
+        if len(message) > self.lengths.unremarkable:
+            self._note(len(message), number, path or getattr(waiter, "path", ""))
+        self._count = number
         self._requests[number] = (waiter, read, self._now, within_s, path)
         return message
+
+    def _note(self, size: int, number: int, path: str) -> None:
+        """Note a long request before it is sent, or refuse to send it."""
+        if size >= self.lengths.refused:
+            raise MessageTooLong(path, size)
+        self.lengths.note(Noted(size, number, True, None), self._unanswered(), self._count)
+
+    def _unanswered(self) -> set[int]:
+        return self._given_up.union(self._requests)
 
     def expire(self, now: float) -> None:
         """Give up requests that should have been answered long ago, forget those that nobody waits for."""
         self._now = now
         for number, (waiter, _, asked, within_s, path) in list(self._requests.items()):
             if waiter.done():
-                self._requests.pop(number, None)
+                self._give_up(number)
             elif asked + within_s <= now:
-                self._requests.pop(number, None)
+                self._give_up(number)
                 waiter.set_exception(TimedOut({"path": path}) if path else silent(self.answer_s))
+
+    def _give_up(self, number: int) -> None:
+        self._requests.pop(number, None)
+        if self.lengths.are_noted:
+            self._given_up.add(number)
+            self.lengths.forget_arrived(self._unanswered(), self._count)
+        if not self.lengths.are_noted:
+            self._given_up.clear()
 
     def patience_s(self, timeout_s: float | None) -> float:
         """How long to wait for an owner. Our daemon watches the time itself, others may know no timeouts."""
@@ -243,10 +316,34 @@ class Session:
 
     def change(self, state: OwnedState, value: Any) -> None:
         """Give a state a new value; while there is no connection it is kept and told with the next one."""
-        told = encode_value(value)
-        state.value = value
+        message = b'{"method":"change","params":{"path":' + state.path_json + b',"value":' + encode_value(value) + b"}}"
+        size = len(message)
+        if size > self.lengths.passed:
+            self._lengthen(state, size)
+        state.value, state.size = value, size
         if self.connected and state.added:
-            self.send(b'{"method":"change","params":{"path":' + state.path_json + b',"value":' + told + b"}}")
+            self.send(message)
+
+    def _lengthen(self, state: OwnedState, size: int) -> None:
+        """A state is about to get a value longer than the daemon is known to take."""
+        refused = self.lengths.refused
+        if size >= refused or (refused < float("inf") and self._as_add(state, size) >= refused):
+            raise MessageTooLong(state.path, size)
+        if state.size <= self.lengths.passed:
+            state.fallback = state.value
+        if self.connected and state.added and size > self.lengths.unremarkable:
+            self.lengths.note(Noted(size, self._count, False, state), self._unanswered(), self._count)
+
+    def _as_add(self, state: OwnedState, size: int) -> int:
+        """How long an add would be with the value of a change; after a reconnect that must be taken, too."""
+        valueless = jsonrpc.encode(state.describe() | {"value": 0})
+        as_change = len(b'{"method":"change","params":{"path":,"value":}}') + len(state.path_json)
+        return size - as_change + len(b'{"id":%d,"method":"add","params":}' % self._count) + len(valueless) - 1
+
+    def hold_back(self, state: OwnedState, problem: MessageTooLong) -> None:
+        """Leave out a value that the daemon does not take, so that all else can be added again."""
+        state.value, state.fallback, state.size = state.fallback, None, 0
+        log.error("%s; it is added again with an older value: %s", problem, encode_value(state.value).decode())
 
     def add(self, owned: Owned, waiter: Waiter) -> None:
         """Hang a state or method into the bus. From now on it comes back after a reconnect."""
@@ -254,9 +351,9 @@ class Session:
             raise Occupied(owned.path, f"this peer has added {owned.path} already")
         described = encode_value(owned.describe())
         self.check_connected()
+        self.request("add", Raw(described), Added(self, owned, waiter))
         self.owned[owned.path] = owned
         owned.added = True
-        self.request("add", Raw(described), Added(self, owned, waiter))
 
     def remove(self, owned: Owned, waiter: Waiter) -> None:
         """Take a state or method off the bus."""
@@ -285,7 +382,12 @@ class Session:
 
     def _send_fetch(self, fetching: Fetching) -> None:
         fetching.begin(words_of(self.daemon))
-        self.request("fetch", {"id": fetching.id, **fetching.params}, Fetched(self, fetching))
+        fetched = Fetched(self, fetching)
+        try:
+            self.request("fetch", {"id": fetching.id, **fetching.params}, fetched)
+        except MessageTooLong as problem:
+            fetched.set_exception(problem)
+            return
         # Daemons differ in when they tell what is there; the answer to a later request comes after all of it.
         self.request("info", {}, Synced(fetching))
 
@@ -315,25 +417,60 @@ class Session:
                 self.add_again(owned)
         for fetching in list(self.fetches.values()):
             self._send_fetch(fetching)
+        if self._requests:
+            self.request("info", {}, Settled(self))
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """The daemon has answered all that was said again on this connection."""
+        self.lengths.on_settled()
+        self.on_settled()
 
     def add_again(self, owned: Owned) -> None:
         """Add something after a reconnect."""
-        self.request("add", owned.describe(), AddedAgain(self, owned))
+        again = AddedAgain(self, owned)
+        try:
+            self.request("add", owned.describe(), again)
+        except MessageTooLong as problem:  # it is as long as another one that the daemon has not taken
+            again.set_exception(problem)
+            self.request("add", owned.describe(), again)
 
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""
+        accusation = self.lengths.on_lost(self._unanswered(), self._count)
+        self._disconnect(self._sentence(accusation) if accusation is not None else {})
+
+    def _sentence(self, accusation: Accusation) -> dict[int, MessageTooLong]:
+        """The request that ends with the error of a message that is too long.
+
+        What is said again on the next connection has its second chance there.
+        """
+        noted, confirmed = accusation
+        about = "" if noted.subject is None else f" for {noted.subject.path}"
+        log.info("the connection ended right after a message of %d bytes%s", noted.size, about)
+        waiter, _, _, _, path = self._requests.get(noted.number, _NOBODY)
+        if not noted.is_request or (isinstance(waiter, AddedAgain | Fetched) and not confirmed):
+            return {}
+        return {noted.number: MessageTooLong(path or getattr(waiter, "path", ""), noted.size)}
+
+    def _disconnect(self, sentenced: dict[int, MessageTooLong]) -> None:
         self.connected = False
         self.forget_out()
         requests, self._requests = self._requests, {}
-        for waiter, *_ in requests.values():
+        self._given_up.clear()
+        for number, (waiter, *_) in requests.items():
             if not waiter.done():
                 waiter.set_exception(
-                    ConnectionLost("the connection broke before the answer came; the request may have been done or not")
+                    sentenced.get(number)
+                    or ConnectionLost(
+                        "the connection broke before the answer came; the request may have been done or not"
+                    )
                 )
 
     def on_closed(self) -> None:
         """This peer is done for good."""
-        self.on_lost()
+        self._disconnect({})
         for fetching in list(self.fetches.values()):
             fetching.end()
         self.fetches.clear()
@@ -372,11 +509,11 @@ class Session:
                 if run:
                     self._tell(running, run)
                     run = []
-                waiter, read, _, _, _ = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
+                waiter, read, _, _, path = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
                 if waiter.done():
                     continue
                 if heard.error is not None:
-                    waiter.set_exception(from_wire(heard.error))
+                    waiter.set_exception(from_wire(heard.error, of_call=bool(path) and read is None))
                     continue
                 result = heard.result
                 if read is not None:
@@ -448,11 +585,13 @@ class Session:
             if owned is None:
                 log.debug("nothing is owned or fetched as %s", method)
                 return
+            if kind == "set" and bytes(params)[:1] == b"[":
+                raise NotMethod(owned.path)  # lua-jet and node-jet 1 route the call of a state as they do a set
             answering = Answering(owned, request_id, self._send_if_connected, self.change)
             if kind == "call":
                 answering.call(params, self._spawn)
             else:
-                answering.set(_read_set_params(params), self._spawn)
+                answering.set(jsonrpc.read_fields(params), self._spawn)
         except JetError as problem:
             if request_id:
                 self.send(jsonrpc.failure(request_id, jsonrpc.encode(problem.wire())))
@@ -460,11 +599,3 @@ class Session:
     def _send_if_connected(self, message: bytes) -> None:
         if self.connected:
             self.send(message)
-
-
-def _read_set_params(params: Raw) -> dict[str, Raw]:
-    """The parameters of a routed set; a daemon of 2012 sends the value alone in an array."""
-    if bytes(params)[:1] == b"[":
-        members = jsonrpc.decode_members(params)
-        return {"value": members[0]} if members else {}
-    return jsonrpc.read_fields(params)

@@ -18,7 +18,7 @@ from jetbus.peer.aio import PeerAsync
 from jetbus.peer.elements import Owned, OwnedState, Spawn
 from jetbus.peer.fetching import Fetching
 from jetbus.peer.line import StreamLine
-from jetbus.peer.session import Session, as_one, silent
+from jetbus.peer.session import Session, silent
 from jetbus.peer.waiting import Waiter
 
 
@@ -94,7 +94,9 @@ class SharedSession(Session):
     def end_batch(self) -> None:
         batch, self._batches.messages = self._batches.messages, None
         if batch:
-            self.send(as_one(batch))
+            with self.lock:
+                for message in self._gathered(batch):
+                    self.send(message)
 
     def request(
         self,
@@ -166,6 +168,10 @@ class SharedSession(Session):
     def on_lost(self) -> None:
         with self.lock:
             super().on_lost()
+
+    def on_closed(self) -> None:
+        with self.lock:
+            super().on_closed()
 
 
 class SharedPeer(PeerAsync):

@@ -1,0 +1,307 @@
+"""Messages that are longer than the daemon takes: both faces on a daemon that closes the connection on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jetbus
+from jetbus.peer import connected
+from jetbus.peer.lengths import NOTED_MAX, SHORT_BYTES, Accusation, Lengths, Noted
+from jetbus.testing import running_daemon
+from peer.faces import Bus, raised, run, until
+from peer.standin import standing_in
+
+LIMIT = 512
+"""That of cjet."""
+LONG = "x" * 600
+LONGER = "x" * 700
+
+
+@pytest.fixture(params=["cjet", "jetd"])
+def short(request: pytest.FixtureRequest, face: str) -> Iterator[Bus]:
+    """A bus whose daemon closes the connection on messages of more than 512 bytes: a stand-in for cjet, and ours."""
+    if request.param == "cjet":
+        with standing_in("cjet") as url:
+            yield Bus(url, face)
+    else:
+        with running_daemon(message_bytes_max=LIMIT) as daemon:
+            yield Bus(daemon.url, face)
+
+
+class Losses:
+    """How often the connection was lost and came back."""
+
+    def __init__(self) -> None:
+        self.lost = self.returned = 0
+
+    def options(self) -> dict[str, Any]:
+        return {"on_loss": self._lose, "on_return": self._return}
+
+    def _lose(self) -> None:
+        self.lost += 1
+
+    def _return(self) -> None:
+        self.returned += 1
+
+
+def test_an_owner_goes_on_without_the_value(short: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    """A value that is too long is left out when all is added again; the owner is told by the log and by change."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer(**losses.options()) as owner, short.peer() as client:
+            states = [await owner.add_state(f"s/{number}", number) for number in range(5)]
+            mirror = await client.mirror("s/**")
+            await states[2].change(LONG)
+            await until(lambda: losses.returned == 2)
+            await until(lambda: dict(mirror.inner) == {f"s/{number}": number for number in range(5)})
+            assert losses.lost == 2  # the change, and the add that confirmed it
+            assert states[2].value == 2
+            for value in (LONG, LONGER):
+                problem = await raised(states[2].change(value))
+                assert isinstance(problem, jetbus.MessageTooLong)
+                assert problem.path == "s/2"
+                assert "bytes" in str(problem)
+            assert states[2].value == 2
+            await states[2].change("short")
+            await until(lambda: mirror.inner["s/2"] == "short")
+            assert losses.lost == 2
+
+    with caplog.at_level(logging.ERROR, "jetbus.peer"):
+        run(case())
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("s/2: the daemon closes the connection on a message of 6")
+    assert line.endswith("it is added again with an older value: 2")
+
+
+def test_several_values(short: Bus) -> None:
+    """Several values that are too long are found out one after the other, and all states come back."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer(**losses.options()) as owner, short.peer() as client:
+            states = [await owner.add_state(f"s/{number}", number) for number in range(4)]
+            mirror = await client.mirror("s/**")
+            await states[0].change("x" * 800)
+            await states[1].change("x" * 600)
+            await states[3].change("x" * 700)
+            await until(lambda: [state.inner.value for state in states] == [0, 1, 2, 3])
+            await until(lambda: dict(mirror.inner) == {f"s/{number}": number for number in range(4)})
+            assert isinstance(await raised(states[1].change("x" * 600)), jetbus.MessageTooLong)
+
+    run(case())
+
+
+def test_a_first_add(short: Bus) -> None:
+    """An add that is too long fails with MessageTooLong; what else is owned comes back, that one does not."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer(**losses.options()) as owner, short.peer() as client:
+            await owner.add_state("s/short", 1)
+            problem = await raised(owner.add_state("s/long", LONG))
+            assert isinstance(problem, jetbus.MessageTooLong)
+            assert problem.path == "s/long"
+            await until(lambda: losses.returned == 1)
+            mirror = await client.mirror("s/**")
+            await until(lambda: dict(mirror.inner) == {"s/short": 1})
+
+    run(case())
+
+
+def test_a_client(short: Bus) -> None:
+    """A set that is too long fails with MessageTooLong, which is also a ConnectionLost; the next one is done."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer() as owner, short.peer(**losses.options()) as client:
+            await owner.add_state("s", 1, on_set=lambda _value: None)
+            problem = await raised(client.set("s", LONG))
+            assert isinstance(problem, jetbus.MessageTooLong)
+            assert isinstance(problem, jetbus.ConnectionLost)
+            await until(lambda: losses.returned == 1)
+            await client.set("s", 2)
+            assert await client.get("s") == {"s": 2}
+
+    run(case())
+
+
+def test_a_fetch(short: Bus) -> None:
+    """A fetch whose rule is too long ends with MessageTooLong; other fetches go on."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer() as owner, short.peer(**losses.options()) as client:
+            mirror = await client.mirror("s")
+            fetch = await client.fetch(contains_all_of=[f"part{number:03}" for number in range(60)])
+            assert isinstance(await raised(fetch.ready()), jetbus.MessageTooLong)
+            await until(lambda: losses.returned == 2)
+            await owner.add_state("s", 1)
+            await until(lambda: dict(mirror.inner) == {"s": 1})
+            again = await client.fetch(contains_all_of=[f"part{number:03}" for number in range(60)])
+            assert isinstance(await raised(again.ready()), jetbus.MessageTooLong)
+            assert losses.lost == 2
+
+    run(case())
+
+
+def test_batches_are_divided(short: Bus) -> None:
+    """After a batch that was too long, batches are sent in parts that the daemon takes."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer(**losses.options()) as owner, short.peer() as client:
+            states = [await owner.add_state(f"s/{number}", number) for number in range(8)]
+            mirror = await client.mirror("s/**")
+
+            def change(text: str) -> None:
+                with owner.inner.batch():
+                    for state in states:
+                        state.inner.change(text)
+
+            await owner.do(lambda: change("x" * 60))
+            await until(lambda: losses.returned == 1)
+            await until(lambda: set(mirror.inner.values()) == {"x" * 60})
+            await owner.do(lambda: change("y" * 60))
+            await until(lambda: set(mirror.inner.values()) == {"y" * 60})
+            assert losses.lost <= 2  # the parts of the first try may still have been too long
+
+    run(case())
+
+
+def test_a_set_that_would_be_too_long(short: Bus) -> None:
+    """An owner whose answer to a set would be too long a change refuses it in words."""
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer(**losses.options()) as owner, short.peer() as client:
+            state = await owner.add_state("s", 1, on_set=lambda _value: LONG)
+            problem = await raised(client.set("s", 2))
+            assert isinstance(problem, jetbus.JetError)
+            await until(lambda: losses.returned == 2)
+            await owner.info()  # behind the add
+            refused = await raised(client.set("s", 2))
+            assert "closes the connection on a message of" in str(refused)
+            assert (state.value, losses.lost) == (1, 2)
+
+    run(case())
+
+
+def test_a_restart_is_no_refusal(face: str) -> None:
+    """A daemon that is restarted while a long value is on its way is not taken for one that refuses it."""
+
+    async def case() -> None:
+        with running_daemon() as daemon:
+            bus = Bus(daemon.url, face)
+            losses = Losses()
+            async with bus.peer(**losses.options()) as owner, bus.peer() as client:
+                state = await owner.add_state("s", 1)
+                for number in range(3):
+                    value = LONG + "x" * number
+                    await state.change(value)
+                    await asyncio.to_thread(daemon.restart)
+                    await until(lambda returned=number + 1: losses.returned == returned)  # type: ignore[misc]
+                    await until(lambda: client.inner.connected)
+                    assert (await client.wait_for("s", timeout_s=20)).value == value
+
+    run(case())
+
+
+def test_waits_grow_until_all_is_answered(short: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait before a reconnect grows while connections end before all is said again, and is short after that."""
+    attempts: list[int] = []
+
+    def wait_s(attempt: int) -> float:
+        attempts.append(attempt)
+        return 0.001
+
+    monkeypatch.setattr(connected, "backoff_s", wait_s)
+
+    async def case() -> None:
+        losses = Losses()
+        async with short.peer(**losses.options()) as owner:
+            state = await owner.add_state("s", 1)
+            await state.change("x" * 900)
+            await until(lambda: losses.returned == 2)
+            assert attempts == [0, 1]
+            await owner.info()  # behind all that was said again
+            await state.change("x" * 600)
+            await until(lambda: losses.returned == 4)
+            assert attempts == [0, 1, 0, 1]
+
+    run(case())
+
+
+# -- what is known of lengths
+
+
+def request(size: int, number: int) -> Noted:
+    return Noted(size, number, True, None)
+
+
+def change(size: int, number: int) -> Noted:
+    return Noted(size, number, False, "state")
+
+
+def noted(*messages: Noted) -> Lengths:
+    lengths = Lengths()
+    for message in messages:
+        lengths.note(message, range(1, 100), 0)
+    return lengths
+
+
+ACCUSED: dict[str, tuple[list[Noted], set[int], int, Noted | None]] = {
+    "nothing was long": ([], {3}, 3, None),
+    "the first request without an answer": (
+        [request(300, 1), request(600, 2), request(700, 3)],
+        {2, 3},
+        3,
+        request(600, 2),
+    ),
+    "a change behind the last answer": ([change(600, 2)], set(), 2, change(600, 2)),
+    "the longest change": ([change(600, 2), change(700, 2)], set(), 2, change(700, 2)),
+    "a change before a request without an answer": ([change(600, 2)], {3}, 3, change(600, 2)),
+    "a change behind a request without an answer": ([change(600, 3)], {3}, 3, None),
+    "a change that has arrived": ([change(600, 2)], set(), 3, None),
+    "a request that is answered late": ([request(600, 2)], {2}, 3, None),
+}
+
+
+@pytest.mark.parametrize("name", ACCUSED)
+def test_which_message_is_accused(name: str) -> None:
+    """The message that the connection may have ended on is the first long one that has not arrived."""
+    messages, pending, last, accused = ACCUSED[name]
+    expected = None if accused is None else Accusation(accused, False)
+    assert noted(*messages).on_lost(pending, last) == expected
+
+
+def test_a_doubt_is_confirmed() -> None:
+    """Two connections in a row that end on a long message tell the daemon's limit; an answer to all dispels a doubt."""
+    lengths = noted(change(700, 1))
+    assert lengths.on_lost(set(), 1) == Accusation(change(700, 1), False)
+    assert (lengths.refused, lengths.unremarkable) == (float("inf"), SHORT_BYTES)
+    lengths.note(request(750, 2), {2}, 2)
+    assert lengths.on_lost({2}, 2) == Accusation(request(750, 2), True)
+    assert lengths.refused == 700
+    lengths = noted(change(700, 1))
+    lengths.on_lost(set(), 1)
+    lengths.on_settled()
+    lengths.note(request(600, 2), {2}, 2)
+    assert lengths.on_lost({2}, 2) == Accusation(request(600, 2), False)
+
+
+def test_what_is_noted_has_a_limit() -> None:
+    """Long messages that have arrived are forgotten, and between two requests only the longest change is kept."""
+    lengths = Lengths()
+    for size in range(1000, 2000):
+        lengths.note(change(size, 1), set(), 1)
+    assert len(lengths._noted) == 1
+    for number in range(2, 1000):
+        lengths.note(request(2000 + number, number), {number}, number)
+    assert len(lengths._noted) <= NOTED_MAX
+    assert lengths.passed > 2000
