@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import click
 
-from jetbus.cli.aliases import ALIASES
 from jetbus.cli.failures import Code
 from jetbus.cli.frame import SHARED, Command
 from jetbus.cli.main import COMMANDS, jet
+from jetbus.cli.tools import TOOLS, TYPES
 
 
 def commands() -> Iterator[tuple[str, Command]]:
@@ -29,7 +29,7 @@ def reference() -> str:
         _overview(),
         _shared(),
         _exit_codes(),
-        _aliases(),
+        _tools(),
         *(_section(name, command) for name, command in commands()),
     ]
     return "\n".join(parts)
@@ -55,9 +55,12 @@ def _exit_codes() -> str:
     return "\n".join(["| exit code | |", "| --- | --- |", *rows]) + "\n"
 
 
-def _aliases() -> str:
-    rows = [f"| `{alias}` | `jet {name}` |" for alias, name in ALIASES.items()]
-    return "\n".join(["| name of jetpeer's tool | is |", "| --- | --- |", *rows]) + "\n"
+def _tools() -> str:
+    rows = []
+    for name, tool in TOOLS.items():
+        line = f"{name} {tool.arguments}".strip().replace(TYPES, "TYPE")
+        rows.append(f"| `{line}` | {(tool.run.__doc__ or '').rstrip('.')} | `jet {tool.instead}` |")
+    return "\n".join(["| tool of jetpeer | what it does | with more to it |", "| --- | --- | --- |", *rows]) + "\n"
 
 
 def _section(name: str, command: Command) -> str:

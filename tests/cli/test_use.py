@@ -248,28 +248,10 @@ def test_transports(jet: Jet, plant_daemon: Daemon, case: str) -> None:
     assert jet("set", "plant/pump/spee", "1", "--url", url).err.endswith("did you mean plant/pump/speed?\n")
 
 
-ALIASES = {
-    "jetget": ("jetget plant/pump/mode", '{"path":"plant/pump/mode","value":"manual"}\n'),
-    "jetset": ("jetset plant/pump/mode '\"manual\"'", '{"path":"plant/pump/mode","value":"manual"}\n'),
-    "jetexec": ("jetexec plant/pump/add 1 2", "3\n"),
-    "jet jetexec": ("jet jetexec plant/pump/add 1 2", "3\n"),
-    "jetcat": ("jetcat plant/pump/mode -n 1 -o value", "manual\n"),
-    "jetstate": ("jetstate test/own 1 --for 10ms", ""),
-    "jetmethod": ("jetmethod test/own --exec true --for 10ms", ""),
-}
-
-
-@pytest.mark.parametrize("name", ALIASES)
-def test_aliases(jet: Jet, name: str) -> None:
-    """The names of jetpeer's tools are the right verbs."""
-    line, out = ALIASES[name]
-    assert jet.shell(line) == (0, out, "")
-
-
 def test_version(jet: Jet) -> None:
-    """version, or jetinfo, tells of this program and of the daemon, and works without one."""
+    """version tells of this program and of the daemon, and works without one."""
     assert jet("--version") == (0, f"jet {jetbus.__version__}\n", "")
-    told = json.loads(jet.shell("jetinfo").out)
+    told = json.loads(jet("version").out)
     assert (told["jet"], told["daemon"], told["daemon_version"]) == (jetbus.__version__, "jetbus", jetbus.__version__)
     code, out, _ = jet("version", "--url", "unix://@nobody-is-there")
     assert code == 0

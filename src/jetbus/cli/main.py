@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 import jetbus
-from jetbus.cli.aliases import ALIASES
 from jetbus.cli.failures import Code, Failure, code_of, complain, near, sentence
 from jetbus.cli.frame import SHARED
 from jetbus.cli.output import prepare
+from jetbus.cli.tools import TOOLS, run_tool
 from jetbus.errors import JetError
 
 COMPLETE = "_JET_COMPLETE"
@@ -79,12 +79,12 @@ class Jet(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        row = COMMANDS.get(ALIASES.get(name, name))
+        row = COMMANDS.get(name)
         if row is None:
             return None
         module, _, attribute = row.where.partition(":")
         found: click.Command = getattr(importlib.import_module(f"jetbus.cli.{module}"), attribute)
-        found.name = ALIASES.get(name, name)
+        found.name = name
         found.short_help = row.help
         return found
 
@@ -144,11 +144,11 @@ def _help_without_command() -> None:
         click.echo(context.get_help())
 
 
-def main(arguments: Sequence[str] | None = None, program: str | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    name = program or os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not needed for that
-    if name in ALIASES:
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not needed for that
+    if name in TOOLS:
         words.insert(0, name)
     code = run(words)
     _leave(code)
@@ -156,6 +156,8 @@ def main(arguments: Sequence[str] | None = None, program: str | None = None) -> 
 
 def run(words: list[str]) -> int:
     """Run a command; gives its exit code after everything is said."""
+    if words[:1] and words[0] in TOOLS:
+        return run_tool(words[0], words[1:])
     debug = "--debug" in words
     try:
         return _run(words)
