@@ -19,7 +19,7 @@ PROOFS = {
     "lua-jet": r"classic|paths|values|sorted|batches|disconnects",
     "2012": r"legacy",
     "Python": r"peer/\w+|docs/\w+",
-    "Python, binary": r"binary/\w+|peer/test_binary|peer/test_past",
+    "Python, binary": r"binary/\w+|peer/test_binary|peer/test_past|peer/test_callbacks",
 }
 """Which proofs count for which client."""
 
