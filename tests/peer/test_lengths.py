@@ -114,21 +114,23 @@ def test_a_first_add(short: Bus) -> None:
     run(case())
 
 
-def test_a_client(short: Bus) -> None:
+def test_a_client(face: str) -> None:
     """A set that is too long fails with MessageTooLong, which is also a ConnectionLost; the next one is done."""
 
-    async def case() -> None:
+    async def case(short: Bus) -> None:
         losses = Losses()
         async with short.peer() as owner, short.peer(**losses.options()) as client:
             await owner.add_state("s", 1, on_set=lambda _value: None)
             problem = await raised(client.set("s", LONG))
             assert isinstance(problem, jetbus.MessageTooLong)
             assert isinstance(problem, jetbus.ConnectionLost)
+            assert problem.path == "s"
             await until(lambda: losses.returned == 1)
             await client.set("s", 2)
             assert await client.get("s") == {"s": 2}
 
-    run(case())
+    with standing_in("cjet") as url:
+        run(case(Bus(url, face)))
 
 
 def test_a_fetch(short: Bus) -> None:

@@ -159,13 +159,16 @@ class PeerAsync(Connected):
         it.
         """
         future, session = self._future(), self._session
-        if value_as_result:
-            value_as_result = not words_of(session.daemon).drops_value_as_result
-        params = SetParams(path, value if type(value) in JSON_TYPES else plain(value), timeout_s, value_as_result)
-        read = read_set_value if value_as_result else read_set_result
-        within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
-        request = session.request if on_result is None else self._calling_back(on_result)
-        request("set", params, future, read, within_s, path)
+        params = SetParams(path, value if type(value) in JSON_TYPES else plain(value))
+        within_s, read = session.routed_s, read_set_result
+        if timeout_s is not None:
+            params.timeout, within_s = timeout_s, session.patience_s(timeout_s)
+        if value_as_result and not words_of(session.daemon).drops_value_as_result:
+            params.valueAsResult, read = True, read_set_value
+        if on_result is None:
+            session.request("set", params, future, read, within_s, path)
+        else:
+            self._request_calling_back(on_result, "set", params, future, read, within_s, path)
         return future
 
     def call(
@@ -184,9 +187,13 @@ class PeerAsync(Connected):
                 given = call_args(args, kwargs)
                 break
         future, session = self._future(), self._session
-        within_s = session.routed_s if timeout_s is None else session.patience_s(timeout_s)
-        request = session.request if on_result is None else self._calling_back(on_result)
-        request("call", CallParams(path, given, timeout_s), future, None, within_s, path)
+        params, within_s = CallParams(path, given), session.routed_s
+        if timeout_s is not None:
+            params.timeout, within_s = timeout_s, session.patience_s(timeout_s)
+        if on_result is None:
+            session.request("call", params, future, None, within_s, path)
+        else:
+            self._request_calling_back(on_result, "call", params, future, None, within_s, path)
         return future
 
     def get(

@@ -24,11 +24,11 @@ class SetResult(Struct, frozen=True):
 
 def read_set_result(result: Any) -> SetResult:
     """The answer to a set, whichever library the owner uses."""
-    if result is None or result is True or result == _DONE:
-        return _PLAIN_SET
+    if result is None or result is True or result == DONE:
+        return SET_DONE
     warning = result.get("warning") if isinstance(result, dict) else None
     if isinstance(result, dict) and result.keys() == _NODE_JET_3:
-        return _PLAIN_SET
+        return SET_DONE
     if isinstance(warning, dict):
         return SetResult(None, warning.get("code"), warning.get("message"))
     return SetResult(read_value(result))
@@ -39,8 +39,10 @@ def read_set_value(result: Any) -> SetResult:
     return SetResult(read_value(result))
 
 
-_PLAIN_SET = SetResult()
-_DONE: dict[str, Any] = {}
+SET_DONE = SetResult()
+"""What nearly every set ends in."""
+DONE: dict[str, Any] = {}
+"""How our owners answer it."""
 _NODE_JET_3 = {"path", "value"}
 """The members of what owners of node-jet 3 answer."""
 

@@ -18,7 +18,6 @@ from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.peer.address import read_url
 from jetbus.peer.elements import Owned, Spawn
 from jetbus.peer.fetching import call_back
-from jetbus.peer.lengths import Lengths
 from jetbus.peer.line import Line, open_line
 from jetbus.peer.session import ANSWER_S, Session
 
@@ -139,7 +138,7 @@ class Connected:
         if self._session.connected:
             return
         self._loop = running
-        self._session.lengths = Lengths()  # it may be another daemon, or one with other limits
+        self._session.forget_lengths()
         self._future = self._loop.create_future
         self._closing = False
         self._session.expire(self._loop.time())
@@ -287,17 +286,15 @@ class Connected:
         task.add_done_callback(functools.partial(call_back, on_result))
         return task
 
-    def _calling_back(self, on_result: OnResult) -> Callable[..., None]:
-        """Return a ``request`` that calls back, also when there is no connection to send it on."""
-
-        def request(method: str, params: Any, future: asyncio.Future[Any], *options: Any) -> None:
-            future.add_done_callback(functools.partial(call_back, on_result))
-            try:
-                self._session.request(method, params, future, *options)
-            except NotConnected as problem:
-                future.set_exception(problem)
-
-        return request
+    def _request_calling_back(
+        self, on_result: OnResult, method: str, params: Any, future: asyncio.Future[Any], *options: Any
+    ) -> None:
+        """Send a request that calls back, also when there is no connection to send it on."""
+        future.add_done_callback(functools.partial(call_back, on_result))
+        try:
+            self._session.request(method, params, future, *options)
+        except NotConnected as problem:
+            future.set_exception(problem)
 
     def _request(self, method: str, params: Any) -> asyncio.Future[Any]:
         future = self._future()

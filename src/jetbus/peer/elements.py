@@ -75,8 +75,10 @@ class OwnedState(Owned):
     ) -> None:
         super().__init__(path, access, timeout_s)
         self.value = value
-        self.size = 0
-        """The length of the message that has last told its value."""
+        self.change_head = b'{"method":"change","params":{"path":' + self.path_json + b',"value":'
+        """How the messages begin that tell its value."""
+        self.is_long = False
+        """Whether it has had a value of a length that the daemon may not take."""
         self.fallback: Any = None
         """The value to go back to if the daemon turns out not to take a longer one."""
         self.on_set = on_set

@@ -24,11 +24,12 @@ from jetbus.errors import (
     TimedOut,
     from_wire,
 )
+from jetbus.peer.asking import DONE, SET_DONE, read_set_result
 from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
 from jetbus.peer.lengths import Accusation, Lengths, Noted
-from jetbus.peer.values import encode_plain, encode_value, may_tell_blobs, read_value
+from jetbus.peer.values import JSON_TYPES, encode_plain, encode_value, may_tell_blobs, plain, read_value
 from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Settled, Synced, Waiter
 from jetbus.wire import jsonrpc
 
@@ -156,7 +157,12 @@ class Session:
         """Called when something could not be added again after a reconnect."""
         self.on_settled: Callable[[], None] = lambda: None
         """Called when the daemon has answered all that was said again on a new connection."""
-        self.lengths = Lengths()
+        self._lengths = Lengths()
+        self._long_bytes = self._lengths.unremarkable
+        self._passed_bytes = self._lengths.passed
+        self._watches_requests = True
+        """Whether the length of every request is looked at. Our daemon takes far longer ones than anybody sends; there
+        it is only done for what is said again on every connection."""
         self.owned: dict[str, Owned] = {}
         self.fetches: dict[str, Fetching] = {}
         self.daemon: dict[str, Any] = {}
@@ -215,7 +221,7 @@ class Session:
 
     def _gathered(self, batch: list[bytes]) -> list[bytes]:
         """Messages as one, or as several where the daemon does not take so much at a time."""
-        whole, lengths = as_one(batch), self.lengths
+        whole, lengths = as_one(batch), self._lengths
         if len(whole) <= lengths.unremarkable:
             return [whole]
         limit = min(lengths.batch, lengths.refused)
@@ -223,7 +229,7 @@ class Session:
         first, longest = _first_number(batch), max(map(len, parts))
         if longest > lengths.unremarkable:
             number = self._count if first is None else first - 1
-            lengths.note(Noted(longest, number, False, None), self._unanswered(), self._count)
+            self._remember(Noted(longest, number, False, None))
         return parts
 
     def request(
@@ -244,7 +250,7 @@ class Session:
             self.check_connected()
         number = self._count + 1
         message = encode_plain(Asked(number, method, params))
-        if len(message) > self.lengths.unremarkable:
+        if self._watches_requests and len(message) > self._long_bytes:
             self._note(len(message), number, path or getattr(waiter, "path", ""))
         self._count = number
         self._requests[number] = (waiter, read, self._now, self.answer_s if within_s is None else within_s, path)
@@ -252,6 +258,14 @@ class Session:
         if not out:
             self.on_output()
         out.append(message)
+
+    def _say(self, method: str, params: Any, waiter: Waiter) -> None:
+        """Send a request that is said again on every connection: its length is looked at on every daemon."""
+        watches, self._watches_requests = self._watches_requests, True
+        try:
+            self.request(method, params, waiter)
+        finally:
+            self._watches_requests = watches
 
     def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
         """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
@@ -269,7 +283,7 @@ class Session:
         """The message of a request that is now waited for."""
         number = self._count + 1
         message = encode_plain(Asked(number, method, params))
-        if len(message) > self.lengths.unremarkable:
+        if self._watches_requests and len(message) > self._long_bytes:
             self._note(len(message), number, path or getattr(waiter, "path", ""))
         self._count = number
         self._requests[number] = (waiter, read, self._now, within_s, path)
@@ -277,9 +291,22 @@ class Session:
 
     def _note(self, size: int, number: int, path: str) -> None:
         """Note a long request before it is sent, or refuse to send it."""
-        if size >= self.lengths.refused:
+        if size >= self._lengths.refused:
             raise MessageTooLong(path, size)
-        self.lengths.note(Noted(size, number, True, None), self._unanswered(), self._count)
+        self._remember(Noted(size, number, True, None))
+
+    def _remember(self, noted: Noted) -> None:
+        self._lengths.note(noted, self._unanswered(), self._count)
+        self._look_up_lengths()
+
+    def _look_up_lengths(self) -> None:
+        """Copy what every message is compared with to where that costs least."""
+        self._long_bytes, self._passed_bytes = self._lengths.unremarkable, self._lengths.passed
+
+    def forget_lengths(self) -> None:
+        """Forget which lengths the daemon takes: it may be another one, or have another limit."""
+        self._lengths = Lengths()
+        self._look_up_lengths()
 
     def _unanswered(self) -> set[int]:
         return self._given_up.union(self._requests)
@@ -296,10 +323,10 @@ class Session:
 
     def _give_up(self, number: int) -> None:
         self._requests.pop(number, None)
-        if self.lengths.are_noted:
+        if self._lengths.are_noted:
             self._given_up.add(number)
-            self.lengths.forget_arrived(self._unanswered(), self._count)
-        if not self.lengths.are_noted:
+            self._lengths.forget_arrived(self._unanswered(), self._count)
+        if not self._lengths.are_noted:
             self._given_up.clear()
 
     def patience_s(self, timeout_s: float | None) -> float:
@@ -316,33 +343,38 @@ class Session:
 
     def change(self, state: OwnedState, value: Any) -> None:
         """Give a state a new value; while there is no connection it is kept and told with the next one."""
-        message = b'{"method":"change","params":{"path":' + state.path_json + b',"value":' + encode_value(value) + b"}}"
-        size = len(message)
-        if size > self.lengths.passed:
-            self._lengthen(state, size)
-        state.value, state.size = value, size
+        told = encode_plain(value if type(value) in JSON_TYPES else plain(value))
+        message = state.change_head + told + b"}}"
+        if len(message) > self._passed_bytes:
+            self._lengthen(state, len(message))
+        state.value = value
         if self.connected and state.added:
             self.send(message)
 
     def _lengthen(self, state: OwnedState, size: int) -> None:
         """A state is about to get a value longer than the daemon is known to take."""
-        refused = self.lengths.refused
+        refused = self._lengths.refused
         if size >= refused or (refused < float("inf") and self._as_add(state, size) >= refused):
             raise MessageTooLong(state.path, size)
-        if state.size <= self.lengths.passed:
-            state.fallback = state.value
-        if self.connected and state.added and size > self.lengths.unremarkable:
-            self.lengths.note(Noted(size, self._count, False, state), self._unanswered(), self._count)
+        is_longest = size > self._lengths.unremarkable
+        if not state.is_long or (is_longest and self._is_short(state)):
+            state.fallback, state.is_long = state.value, True
+        if is_longest and self.connected and state.added:
+            self._remember(Noted(size, self._count, False, state))
+
+    def _is_short(self, state: OwnedState) -> bool:
+        """Whether the value that a state has now is one that the daemon is known to take."""
+        return len(state.change_head) + len(encode_value(state.value)) < self._passed_bytes
 
     def _as_add(self, state: OwnedState, size: int) -> int:
         """How long an add would be with the value of a change; after a reconnect that must be taken, too."""
         valueless = jsonrpc.encode(state.describe() | {"value": 0})
-        as_change = len(b'{"method":"change","params":{"path":,"value":}}') + len(state.path_json)
-        return size - as_change + len(b'{"id":%d,"method":"add","params":}' % self._count) + len(valueless) - 1
+        value_bytes = size - len(state.change_head) - len(b"}}")
+        return len(b'{"id":%d,"method":"add","params":}' % self._count) + len(valueless) - 1 + value_bytes
 
     def hold_back(self, state: OwnedState, problem: MessageTooLong) -> None:
         """Leave out a value that the daemon does not take, so that all else can be added again."""
-        state.value, state.fallback, state.size = state.fallback, None, 0
+        state.value, state.fallback, state.is_long = state.fallback, None, False
         log.error("%s; it is added again with an older value: %s", problem, encode_value(state.value).decode())
 
     def add(self, owned: Owned, waiter: Waiter) -> None:
@@ -351,7 +383,7 @@ class Session:
             raise Occupied(owned.path, f"this peer has added {owned.path} already")
         described = encode_value(owned.describe())
         self.check_connected()
-        self.request("add", Raw(described), Added(self, owned, waiter))
+        self._say("add", Raw(described), Added(self, owned, waiter))
         self.owned[owned.path] = owned
         owned.added = True
 
@@ -384,7 +416,7 @@ class Session:
         fetching.begin(words_of(self.daemon))
         fetched = Fetched(self, fetching)
         try:
-            self.request("fetch", {"id": fetching.id, **fetching.params}, fetched)
+            self._say("fetch", {"id": fetching.id, **fetching.params}, fetched)
         except MessageTooLong as problem:
             fetched.set_exception(problem)
             return
@@ -409,6 +441,7 @@ class Session:
         """A new connection is there and introduced: say everything again."""
         self.connected = True
         self.routed_s = ROUTED_S + GRACE_S
+        self._watches_requests = not words_of(self.daemon).ours
         if words_of(self.daemon).ours:
             self.routed_s = float("inf")
             self.send(_IN_BATCHES)
@@ -424,21 +457,22 @@ class Session:
 
     def settle(self) -> None:
         """The daemon has answered all that was said again on this connection."""
-        self.lengths.on_settled()
+        self._lengths.on_settled()
         self.on_settled()
 
     def add_again(self, owned: Owned) -> None:
         """Add something after a reconnect."""
         again = AddedAgain(self, owned)
         try:
-            self.request("add", owned.describe(), again)
+            self._say("add", owned.describe(), again)
         except MessageTooLong as problem:  # it is as long as another one that the daemon has not taken
             again.set_exception(problem)
-            self.request("add", owned.describe(), again)
+            self._say("add", owned.describe(), again)
 
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""
-        accusation = self.lengths.on_lost(self._unanswered(), self._count)
+        accusation = self._lengths.on_lost(self._unanswered(), self._count)
+        self._look_up_lengths()
         self._disconnect(self._sentence(accusation) if accusation is not None else {})
 
     def _sentence(self, accusation: Accusation) -> dict[int, MessageTooLong]:
@@ -517,7 +551,7 @@ class Session:
                     continue
                 result = heard.result
                 if read is not None:
-                    result = read(result)
+                    result = SET_DONE if read is read_set_result and result == DONE else read(result)
                 elif type(result) is dict:
                     result = read_value(result)
                 waiter.set_result(result)
