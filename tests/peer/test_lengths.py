@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 
 import jetbus
 from jetbus.peer import connected
+from jetbus.peer.elements import OwnedState
 from jetbus.peer.lengths import NOTED_MAX, SHORT_BYTES, Accusation, Lengths, Noted
+from jetbus.peer.session import Session
+from jetbus.peer.waiting import Reaction
 from jetbus.testing import running_daemon
 from peer.faces import Bus, raised, run, until
 from peer.standin import standing_in
@@ -239,6 +243,22 @@ def test_waits_grow_until_all_is_answered(short: Bus, monkeypatch: pytest.Monkey
     run(case())
 
 
+def test_nothing_of_it_fits() -> None:
+    """What is too long even without its value is left out, and all else is added again."""
+    session = Session(spawn=lambda _work, _done: None)
+    session.daemon = {"name": "cjet"}
+    session.on_connected()
+    for path in ("p" * 300, "short"):
+        session.add(OwnedState(path, 1, None, None, None, None), Reaction())
+    session.receive([b'{"id":1,"result":true}', b'{"id":2,"result":true}'])
+    session.on_lost()
+    session.forget_lengths()
+    session._lengths.refused = 300
+    session.on_connected()
+    said = [json.loads(message) for message in session.take_out()]
+    assert [message["params"].get("path") for message in said] == ["short", None]
+
+
 # -- what is known of lengths
 
 
@@ -307,3 +327,6 @@ def test_what_is_noted_has_a_limit() -> None:
         lengths.note(request(2000 + number, number), {number}, number)
     assert len(lengths._noted) <= NOTED_MAX
     assert lengths.passed > 2000
+    for number in range(1000, 2000):  # none of which is answered
+        lengths.note(request(2000 + number, number), range(1000, 2000), number)
+    assert len(lengths._noted) == NOTED_MAX

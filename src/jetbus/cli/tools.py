@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from jetbus.cli.failures import Failure, printable
 from jetbus.cli.values import read_value
 from jetbus.errors import JetError, NotConnected, TimedOut
+from jetbus.peer.address import read_url
 
 PORT = 11122
 SOCKET = "/var/run/jet.socket"
@@ -48,7 +49,7 @@ def _given(words: list[str], built_in: Address, port: int = 0) -> Address:
     """The address that the first two words name; ``port`` is taken if there is only a host."""
     if words:
         return address(words[0], read_int(words[1]) if len(words) > 1 else port)
-    return Address(None, os.environ["JET_URL"]) if os.environ.get("JET_URL") else built_in
+    return Address(None, str(read_url())) if os.environ.get("JET_URL") else built_in
 
 
 # -- values

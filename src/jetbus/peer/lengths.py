@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 SHORT_BYTES = 256
 """No daemon is expected to refuse a message as short as this."""
 NOTED_MAX = 64
-"""How many long messages are remembered before those that have arrived are forgotten."""
+"""How many long messages are remembered, those that have arrived not counted; older ones are forgotten."""
 
 
 class Noted(NamedTuple):
@@ -60,6 +60,7 @@ class Lengths:
         """Remember a long message; ``pending`` are the requests without an answer, ``last`` is the latest of all."""
         if len(self._noted) >= NOTED_MAX:
             self.forget_arrived(pending, last)
+            del self._noted[: 1 - NOTED_MAX]
         if self._noted and not noted.is_request and self._noted[-1][1:3] == noted[1:3]:
             self._noted.pop()  # between two requests only the longest matters
         self._noted.append(noted)

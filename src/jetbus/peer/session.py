@@ -39,6 +39,8 @@ ROUTED_S = 5.0
 """How long daemons wait for an owner unless told otherwise."""
 GRACE_S = 2.0
 """How much longer than the daemon a peer waits."""
+ADDS_MAX = 3
+"""Tries to add something again: with its value, with an older one, and with none."""
 ANSWER_S = 60.0
 """How long the daemon itself may take to answer; a long list or a look into the past takes a while."""
 
@@ -463,22 +465,25 @@ class Session:
     def add_again(self, owned: Owned) -> None:
         """Add something after a reconnect."""
         again = AddedAgain(self, owned)
-        try:
-            self._say("add", owned.describe(), again)
-        except MessageTooLong as problem:  # it is as long as another one that the daemon has not taken
-            again.set_exception(problem)
-            self._say("add", owned.describe(), again)
+        for _ in range(ADDS_MAX):
+            try:
+                self._say("add", owned.describe(), again)
+            except MessageTooLong as problem:  # it is as long as another one that the daemon has not taken
+                again.set_exception(problem)
+            else:
+                return
+        log.error("%s is too long for the daemon even without its value; it is not added again", owned.path)
 
     def on_lost(self) -> None:
         """The connection is gone: nobody will answer what was asked on it."""
         accusation = self._lengths.on_lost(self._unanswered(), self._count)
         self._look_up_lengths()
-        self._disconnect(self._sentence(accusation) if accusation is not None else {})
+        self._disconnect(self._errors_of(accusation) if accusation is not None else {})
 
-    def _sentence(self, accusation: Accusation) -> dict[int, MessageTooLong]:
-        """The request that ends with the error of a message that is too long.
+    def _errors_of(self, accusation: Accusation) -> dict[int, MessageTooLong]:
+        """The error of the request that was too long, by its number.
 
-        What is said again on the next connection has its second chance there.
+        There is none for what is said again on the next connection, unless that has been tried already.
         """
         noted, confirmed = accusation
         about = "" if noted.subject is None else f" for {noted.subject.path}"
@@ -488,7 +493,8 @@ class Session:
             return {}
         return {noted.number: MessageTooLong(path or getattr(waiter, "path", ""), noted.size)}
 
-    def _disconnect(self, sentenced: dict[int, MessageTooLong]) -> None:
+    def _disconnect(self, errors: dict[int, MessageTooLong]) -> None:
+        """End every request, with its own error or with that of a lost connection."""
         self.connected = False
         self.forget_out()
         requests, self._requests = self._requests, {}
@@ -496,7 +502,7 @@ class Session:
         for number, (waiter, *_) in requests.items():
             if not waiter.done():
                 waiter.set_exception(
-                    sentenced.get(number)
+                    errors.get(number)
                     or ConnectionLost(
                         "the connection broke before the answer came; the request may have been done or not"
                     )
