@@ -417,6 +417,9 @@ class Aside:
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self.delays.append((delay_s, then))
 
+    def after_others(self, then: Callable[[], None]) -> None:
+        then()
+
     def go(self) -> None:
         """Do the next piece of work."""
         work, done = self.work.pop(0)

@@ -297,6 +297,24 @@ class Bus:
             session.send(session.dialect.result(request_id, outcome))
         session.released()
 
+    def after_others(self, session: Session, then: Callable[[], None]) -> None:
+        """Run ``then`` when what other peers have sent by now is handled; the session's next messages wait for it."""
+
+        def resume() -> None:
+            if session.put_off is resume:
+                session.put_off = None
+                session.held = False
+                then()
+                session.released()
+
+        session.held, session.put_off = True, resume
+        self.worker.after_others(resume)
+
+    def catch_up(self, session: Session) -> None:
+        """Handle what a session has sent without waiting for others: its connection ends."""
+        while session.put_off is not None:
+            session.put_off()
+
     def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
         """Refuse the request that held the session, but not at once."""
         self.worker.later(delay_s, lambda: self.release(session, request_id, error))

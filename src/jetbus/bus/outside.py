@@ -21,6 +21,9 @@ class Worker(Protocol):
     def later(self, delay_s: float, then: Callable[[], None], /) -> None:
         """Run ``then`` after a while."""
 
+    def after_others(self, then: Callable[[], None], /) -> None:
+        """Run ``then`` when the messages that other peers have sent by now are handled."""
+
 
 class Users(Protocol):
     """The users that may authenticate. All calls may block; refusals are ``JetError``s."""
@@ -46,6 +49,9 @@ class AtOnce:
         done(outcome)
 
     def later(self, _delay_s: float, then: Callable[[], None]) -> None:
+        then()
+
+    def after_others(self, then: Callable[[], None]) -> None:
         then()
 
 

@@ -97,20 +97,28 @@ def start_fetch(
     params: dict[str, Any],
     begin: Callable[[], Begun],
 ) -> None:
-    """Begin a fetch, now or at an instant of the past."""
+    """Begin a fetch, at the present or at an instant of the past.
+
+    Whoever adds a state and then fetches it by another connection expects to see it. Sockets tell no order between
+    connections, so a fetch lets the messages that have arrived on the others go first.
+    """
     instant = asked_instant(bus, session, params)
     if instant is not None:
         fetch_since(bus, session, request_id, rule, instant, begin)
         return
-    if rule.sees_daemon:
-        bus.refresh()
-    audience, fetch_id, response, events_first = begin()
-    if response and not events_first:
-        session.send(response)
-    for frame in bus.fetches.initial(audience, fetch_id):
-        session.outbox.put(frame)
-    if response and events_first:
-        session.send(response)
+
+    def tell_present() -> None:
+        if rule.sees_daemon:
+            bus.refresh()
+        audience, fetch_id, response, events_first = begin()
+        if response and not events_first:
+            session.send(response)
+        for frame in bus.fetches.initial(audience, fetch_id):
+            session.outbox.put(frame)
+        if response and events_first:
+            session.send(response)
+
+    bus.after_others(session, tell_present)
 
 
 def _fetch_id(request: Request) -> bytes:

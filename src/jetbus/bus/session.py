@@ -35,6 +35,7 @@ class Session:
         "number",
         "outbox",
         "put",
+        "put_off",
         "refused",
         "released",
         "routes",
@@ -62,6 +63,8 @@ class Session:
         """Nothing has been received yet: the first message tells a node-jet 3 peer."""
         self.held = False
         """Its messages wait until a slow service has answered."""
+        self.put_off: Callable[[], None] | None = None
+        """Handles the request that its messages wait for, where that has only been put off until others are served."""
         self.waiting: list[bytes] = []
         self.released: Callable[[], None] = lambda: None
         """Called when its messages need not wait any longer."""

@@ -63,6 +63,10 @@ class Aside:
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self._loop.call_later(delay_s, then)
 
+    def after_others(self, then: Callable[[], None]) -> None:
+        # What is called soon runs before the loop looks at the sockets again, what that calls soon runs after it.
+        self._loop.call_soon(self._loop.call_soon, then)
+
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,0 +1,170 @@
+"""Bytes that arrive in pieces, pings between requests, and messages of several peers that arrive together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.daemon import Daemon
+from support.rawws import PING, PONG, TEXT, Frame, RawWebSocket, frame, upgrade
+from support.wire import Wire
+
+StartDaemon = Callable[..., Daemon]
+ECHO = b'{"id":1,"method":"echo","params":[]}'
+ECHOED = b'{"id":1,"result":[]}'
+
+
+@pytest.fixture
+def browser(daemon: Daemon) -> Iterator[RawWebSocket]:
+    """A socket to the WebSocket port of a daemon with default options."""
+    raw = RawWebSocket(daemon.address("ws"))
+    yield raw
+    raw.close()
+
+
+def _next(browser: RawWebSocket) -> Frame:
+    """The next frame that is no ping of the daemon."""
+    while (found := browser.read()) is not None and found.opcode == PING:
+        pass
+    assert found is not None
+    return found
+
+
+def _send_apart(browser: RawWebSocket, pieces: list[bytes], witness: Wire) -> None:
+    """Send pieces so that the daemon has read each of them before the next one is sent."""
+    for piece in pieces:
+        browser.sock.sendall(piece)
+        witness.barrier()
+
+
+def _read_head(browser: RawWebSocket) -> bytes:
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = browser.sock.recv(1)
+        assert byte, head
+        head += byte
+    return head
+
+
+# Handshakes.
+
+
+def test_a_handshake_of_single_bytes(browser: RawWebSocket, daemon: Daemon) -> None:
+    """A WebSocket handshake that arrives byte by byte is answered like one that arrives whole."""
+    with daemon.connect() as witness:
+        _send_apart(browser, [bytes([byte]) for byte in upgrade()], witness)
+    assert _read_head(browser).startswith(b"HTTP/1.1 101 ")
+    browser.send(frame(ECHO))
+    assert _next(browser) == Frame(TEXT, ECHOED)
+
+
+def test_a_handshake_cut_anywhere(daemon: Daemon) -> None:
+    """A WebSocket handshake may be cut in two at any place, also behind its end, within the first message."""
+    whole = upgrade() + frame(ECHO)
+    with daemon.connect() as witness:
+        for cut in range(1, len(whole)):
+            browser = RawWebSocket(daemon.address("ws"))
+            _send_apart(browser, [whole[:cut], whole[cut:]], witness)
+            assert _read_head(browser).startswith(b"HTTP/1.1 101 "), cut
+            assert _next(browser) == Frame(TEXT, ECHOED), cut
+            browser.close()
+
+
+def test_what_is_no_request_is_refused_with_its_first_byte(browser: RawWebSocket) -> None:
+    """Bytes that begin no HTTP request are answered 400 at once, without waiting for the end of a line."""
+    browser.send(b"\x00")
+    assert browser.until_closed().startswith(b"HTTP/1.1 400 ")
+
+
+# Pings.
+
+
+def test_a_ping_is_answered_before_the_request_ahead_of_it(browser: RawWebSocket) -> None:
+    """A ping that arrives together with a request is answered first: it asks for a sign of life, not for a turn."""
+    browser.open()
+    browser.send(frame(ECHO) + frame(b"alive?", PING))
+    assert _next(browser) == Frame(PONG, b"alive?")
+    assert _next(browser) == Frame(TEXT, ECHOED)
+
+
+def test_a_ping_behind_the_handshake(browser: RawWebSocket) -> None:
+    """A ping in the same segment as the handshake is answered after the handshake."""
+    browser.send(upgrade() + frame(b"1", PING) + frame(ECHO))
+    assert _read_head(browser).startswith(b"HTTP/1.1 101 ")
+    assert _next(browser) == Frame(PONG, b"1")
+    assert _next(browser) == Frame(TEXT, ECHOED)
+
+
+def test_a_ping_is_answered_while_a_login_is_checked(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """A ping behind a login that is slow to be refused does not wait for it; the next request does."""
+    users = tmp_path / "users.json"
+    users.write_text('{"users":{"alice":{"password":"secret","auth":{}}}}', encoding="utf-8")
+    browser = RawWebSocket(start_daemon("--users", str(users)).address("ws"))
+    browser.open()
+    login = b'{"id":7,"method":"authenticate","params":{"user":"alice","password":"wrong"}}'
+    browser.send(frame(login) + frame(ECHO))
+    browser.send(frame(b"alive?", PING))
+    assert _next(browser) == Frame(PONG, b"alive?")
+    assert json.loads(_next(browser).payload)["id"] == 7
+    assert _next(browser) == Frame(TEXT, ECHOED)
+    browser.close()
+
+
+def test_much_waits_for_a_slow_service(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """Megabytes behind a slow login are answered in order once it is refused, on every transport."""
+    users = tmp_path / "users.json"
+    users.write_text('{"users":{"alice":{"password":"secret","auth":{}}}}', encoding="utf-8")
+    daemon = start_daemon("--users", str(users))
+    for transport in ("tcp", "unix", "ws"):
+        with daemon.connect(transport) as wire:
+            wire.send({"id": "login", "method": "authenticate", "params": {"user": "alice", "password": "wrong"}})
+            for number in range(40):
+                wire.send({"id": number, "method": "echo", "params": [number, "x" * 50_000]})
+            assert "error" in wire.response("login")
+            assert [wire.receive()["id"] for _ in range(40)] == list(range(40))
+
+
+# Messages of several peers.
+
+
+def _at_rest(daemon: Daemon, *wires: Wire) -> None:
+    """Stop the daemon while it waits for messages, so that those sent meanwhile arrive together."""
+    for wire in wires:
+        wire.barrier()
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while "\nState:\tT" not in Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
+def test_a_fetch_sees_what_arrived_with_it(start_daemon: StartDaemon, transport: str) -> None:
+    """A state that an owner had added when a fetch of another peer is read is told before the fetch's response."""
+    daemon = start_daemon()
+    with daemon.connect(transport) as owner, daemon.connect(transport) as fetcher:
+        _at_rest(daemon, owner, fetcher)
+        fetcher.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
+        fetcher.send({"id": 2, "method": "unfetch", "params": {"id": 1}})
+        owner.notify("add", {"path": "a", "value": 6})
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        event = {"method": 1, "params": {"path": "a", "event": "add", "value": 6}}
+        assert [fetcher.receive() for _ in range(3)] == [event, {"id": 1, "result": True}, {"id": 2, "result": True}]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
+def test_nothing_is_lost_behind_a_fetch(daemon: Daemon, transport: str) -> None:
+    """What a peer sends behind a fetch is handled even if it closes at once."""
+    with daemon.connect(transport) as owner:
+        owner.result("add", {"path": "a", "value": 1})
+        for number in range(20):
+            peer = daemon.connect(transport)
+            peer.notify("fetch", {"id": "f"})
+            peer.notify("set", {"path": "a", "value": number})
+            peer.close()
+            assert owner.receive() == {"method": "a", "params": {"value": number}}
