@@ -168,3 +168,36 @@ def test_nothing_is_lost_behind_a_fetch(daemon: Daemon, transport: str) -> None:
             peer.notify("set", {"path": "a", "value": number})
             peer.close()
             assert owner.receive() == {"method": "a", "params": {"value": number}}
+
+
+# Elements that come and go.
+
+MOMENTS = 300
+FETCHES: dict[str, dict[str, object] | list[str]] = {
+    "classic": {"id": "f"},
+    "together": {"id": "f", "together": True},
+    "2012": ["f", "."],
+}
+
+
+@pytest.mark.parametrize("params", FETCHES.values(), ids=FETCHES)
+def test_what_is_added_and_removed_at_once_is_told(
+    start_daemon: StartDaemon, params: dict[str, object] | list[str]
+) -> None:
+    """An element that is added and removed at once is told as an add and a remove, to a fetcher that lags, too."""
+    daemon = start_daemon("--outbox-soft-bytes", "1000")
+    with daemon.connect() as owner, daemon.connect(receive_buffer_bytes=4096) as slow:
+        slow.notify("fetch", params)
+        slow.barrier()
+        owner.notify("add", {"path": "filling", "value": "x" * 2_000_000})
+        for _ in range(MOMENTS):
+            owner.notify("add", {"path": "/notifications/1", "value": 1})
+            owner.notify("change", {"path": "/notifications/1", "value": 2})
+            owner.notify("remove", {"path": "/notifications/1"})
+        owner.barrier()
+        kinds = [
+            message["params"]["event"]
+            for message in slow.receive_all()
+            if isinstance(message["params"], dict) and message["params"]["path"] == "/notifications/1"
+        ]
+    assert [kind for kind in kinds if kind != "change"] == ["add", "remove"] * MOMENTS

@@ -1032,7 +1032,7 @@ ERRORS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], type[jetbus.JetErr
     "call of a state": ("call", ("state",), {}, jetbus.NotMethod, "state"),
     "add of what is there": ("add_state", ("state", 1), {}, jetbus.Occupied, "state"),
     "add of a method in its place": ("add_method", ("state", print), {}, jetbus.Occupied, "state"),
-    "add below a state": ("add_state", ("state/below", 1), {}, jetbus.Occupied, "state/below"),
+    "add in the daemon's own place": ("add_state", ("$jet/mine", 1), {}, jetbus.Occupied, "$jet/mine"),
     "an owner that takes too long": ("set", ("slow", 1), {"timeout_s": 0.01}, jetbus.TimedOut, "slow"),
 }
 

@@ -86,7 +86,8 @@ class Outbox(Protocol):
         """The peer has left the audience: what it was told before must not be replaced by what comes later."""
 
 
-Key = tuple[bytes, Rule, str, str, "Auth | None", bool]
+Key = tuple[Any, ...]
+"""All that the bytes of an audience depend on."""
 Event = Any
 """What is to be told, as the audience's dialect has it; only the audience itself looks into it."""
 
@@ -113,6 +114,7 @@ class Audience:
         "plain",
         "raw",
         "rule",
+        "separators",
         "value_test",
         "window",
     )
@@ -131,6 +133,7 @@ class Audience:
         self.value_test = rule.matches_value
         self.matched: set[Element] = set()
         """The elements whose value matches, where the rule looks at values."""
+        self.separators = ""
         self.nodes: dict[str, int] = {}
         """The nodes it knows of and how many leaves are below each, where its dialect tells nodes."""
         self.window = Window(rule.sort, auth) if rule.sort and dialect.sorts else None

@@ -44,7 +44,7 @@ from jetbus.errors import (
     TimedOut,
     UnknownService,
 )
-from jetbus.paths import DAEMON_NODE, is_daemons
+from jetbus.paths import DAEMON_NODE, SEPARATOR, is_daemons
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
@@ -71,7 +71,8 @@ class Bus:
     def __init__(
         self,
         *,
-        strict: bool = True,
+        tree: str = "auto",
+        separators: str = SEPARATOR,
         limits: Limits | None = None,
         timeout_s: float = 5.0,
         users: Users | None = None,
@@ -80,7 +81,7 @@ class Bus:
         self.configure(limits or Limits(), timeout_s)
         self.users = users
         self.worker: Worker = worker or AtOnce()
-        self.tree = Tree(strict=strict)
+        self.tree = Tree(tree, separators)
         self.fetches = Fetches(self.tree)
         self.routes = Routes()
         self.sessions: dict[int, Session] = {}
@@ -241,6 +242,8 @@ class Bus:
             method = jsonrpc.read_method(envelope.method)
             if jsonrpc.has_doubled_key(text):
                 raise InvalidRequest(Raw(text), "a key is given twice")
+            if method not in self._busy and method not in services.RARE:
+                raise UnknownService(method)
             if bytes(envelope.params)[:1] == b"[" and method != "echo":
                 envelope.params = legacy.name_params(method, envelope.params)
                 if method in legacy.POSITIONS:
@@ -327,6 +330,8 @@ class Bus:
             return
         if isinstance(error, jsonrpc.BadId):
             request_id = b"null"
+        elif isinstance(error, jsonrpc.LoneSurrogate):
+            request_id = error.request_id
         if isinstance(error, ParamError):
             error.got(jsonrpc.got_of(text, error))
         self.answer_error(session, request_id, error)
@@ -369,7 +374,7 @@ class Bus:
         most = limits.elements_max
         if len(self.tree.elements) >= most and self.element_count >= most:
             raise self.limit_reached("elements_max", "too many states and methods")
-        if path[:1] == DAEMON_NODE[0] and is_daemons(path):
+        if path[:1] == DAEMON_NODE[0] and is_daemons(path, self.tree.separators):
             raise Occupied(path)
         self.put_in(element)
 
@@ -431,8 +436,7 @@ class Bus:
                 audience.on_change(element)
                 continue
             if not tail:
-                end = b',"fetchOnly":true}}' if element.fetch_only else b"}}"
-                tail = b"".join((b'"params":{"path":', element.path_json, _CHANGED, element.value or b"", end))
+                tail = b"".join((b'"params":{"path":', element.path_json, _CHANGED, element.value or b"", b"}}"))
             audience.tell("change", element.path, tail)
 
     def owned(self, session: Session, path: str) -> Element:

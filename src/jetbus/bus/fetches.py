@@ -62,6 +62,9 @@ class Fetches:
         if not dialect.is_binary:
             kind = TogetherAudience if together and dialect is CLASSIC and rule.sort is None else Audience
             wanted = kind(fetch_id, rule, dialect, framing, auth, every)
+            if dialect.tells_nodes:
+                wanted.separators = session.separators or self._tree.separators
+                wanted.key += (wanted.separators,)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
             wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
@@ -91,7 +94,7 @@ class Fetches:
         if audience.dialect.tells_nodes:
             self._node_watchers.append(audience)
             for element in self._tree.elements.values():
-                self._count_nodes(audience, element, nodes_of(element.path), 1)
+                self._count_nodes(audience, element, 1)
         elements = self._wanted(audience)
         for element in elements:
             element.audiences += (audience,)
@@ -165,7 +168,7 @@ class Fetches:
     def on_add(self, element: Element) -> None:
         """Tell of a new leaf and, before it, of the nodes that came into being with it."""
         if self._node_watchers:
-            self._tell_nodes("add", element, nodes_of(element.path), 1)
+            self._tell_nodes("add", element, 1)
         if not self._audiences:
             return
         element.audiences = tuple(self._find(element))
@@ -182,24 +185,24 @@ class Fetches:
         for audience in element.audiences:
             audience.on_remove(element)
         if self._node_watchers:
-            self._tell_nodes("remove", element, nodes_of(element.path)[::-1], -1)
+            self._tell_nodes("remove", element, -1)
 
-    def _tell_nodes(self, kind: str, element: Element, nodes: list[str], step: int) -> None:
+    def _tell_nodes(self, kind: str, element: Element, step: int) -> None:
         for audience in self._node_watchers:
-            for node in self._count_nodes(audience, element, nodes, step):
+            for node in self._count_nodes(audience, element, step)[::step]:
                 if audience.rule.matches_path(node):
                     audience.tell(kind, node, legacy_node(kind, msgspec.json.encode(node)))
 
     @staticmethod
-    def _count_nodes(audience: Audience, element: Element, nodes: list[str], step: int) -> list[str]:
-        """Count a leaf in or out of its nodes as the audience knows them; gives those that came or went.
+    def _count_nodes(audience: Audience, element: Element, step: int) -> list[str]:
+        """Count a leaf in or out of its nodes as the audience knows them; gives those that came or went, root first.
 
         A node is there for an audience as long as there is a leaf below it that the audience may know of.
         """
         if is_daemons(element.path) or not element.shown_to(audience.auth):
             return []
         counts, turned = audience.nodes, []
-        for node in nodes:
+        for node in nodes_of(element.path, audience.separators):
             count = counts.get(node, 0) + step
             if count:
                 counts[node] = count

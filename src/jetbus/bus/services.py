@@ -28,6 +28,7 @@ from jetbus.errors import (
     UserRefused,
     WrongType,
 )
+from jetbus.paths import SEPARATORS
 from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
@@ -142,10 +143,9 @@ def _rule(session: Session, params: dict[str, Any]) -> Rule:
         if session.dialect is not LEGACY_POSITIONAL:
             session.dialect = LEGACY
         return read_matcher(params.get("matcher", params))
-    rule = read_rule(params)
-    if rule.sort is not None and not session.dialect.sorts:
-        return read_rule({name: value for name, value in params.items() if name != "sort"})
-    return rule
+    if "sort" in params and not session.dialect.sorts:
+        params = {name: value for name, value in params.items() if name != "sort"}
+    return read_rule(params)
 
 
 def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
@@ -239,6 +239,8 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
         raise EncodingNotSupported(params["encoding"])
     if "peer" in params:
         raise Invalid("peer", "a peer configures only itself")
+    if "separator" in params:
+        session.separators = _separators(params["separator"])
     if params.get("batches") is True:
         if session.fetches or session.outbox.slow:
             raise Invalid("batches", "say so before the first fetch")
@@ -247,6 +249,13 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
 
 
 NAME_CHARS_MAX = 256
+
+
+def _separators(given: Any) -> str:
+    """What makes nodes of paths for a peer of 2012, in the fetches and adds that follow."""
+    if given not in SEPARATORS:
+        raise Invalid("separator", f"separator is one of {' '.join(SEPARATORS)}")
+    return str(given)
 
 
 def _echo(_bus: Bus, _session: Session, request: Request) -> bytes:

@@ -39,6 +39,7 @@ class Session:
         "refused",
         "released",
         "routes",
+        "separators",
         "waiting",
     )
 
@@ -72,6 +73,8 @@ class Session:
         self.refused = ""
         """Why the peer cannot be served at all; it is told and closed."""
         self.logins_failed = 0
+        self.separators = ""
+        """What separates the segments of paths in its eyes, if not what the bus says."""
 
     def take_batches(self) -> None:
         """Tell it from now on all that is written together in one message, where there is a frame a message."""

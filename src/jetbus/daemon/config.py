@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jetbus
 from jetbus.bus.limits import Limits
+from jetbus.paths import SEPARATORS
 
 log = logging.getLogger("jetbus.config")
 
@@ -143,7 +144,16 @@ class Config(Limits):
     tls_cert: Path | None = _setting(None, Path, "FILE", "PEM certificate chain: TCP and WebSocket then speak TLS only")
     tls_key: Path | None = _setting(None, Path, "FILE", "PEM key of the certificate, unless it is in the same file")
     tree: str = _setting(
-        "strict", read_choice("strict", "flat"), "strict|flat", "strict: no state or method above or below another one"
+        "auto",
+        read_choice("auto", "strict", "flat"),
+        "auto|strict|flat",
+        "whether a state or method may be above another one: strict never, flat always, auto unless added as in 2012",
+    )
+    separator: str = _setting(
+        "/",
+        read_choice(*SEPARATORS),
+        "/|.|/.",
+        "what makes nodes of paths: slashes, dots or both",
     )
     timeout_s: float = _setting(
         5.0, read_seconds, "S", "how long an owner may take to answer a set or call", reload=True

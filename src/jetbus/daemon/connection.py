@@ -204,10 +204,11 @@ class WebSocketConnection(Connection):
     def data_received(self, data: bytes) -> None:
         self._heard = True
         if self._protocol.state is State.CONNECTING:
-            data = self._shake_hands(data)
-            if self._protocol.state is not State.OPEN:
+            following = self._shake_hands(data)
+            if following is None:
                 self._send_protocol()
                 return
+            data = following
         self._protocol.receive_data(data)
         messages: list[bytes] = []
         for event in self._protocol.events_received():
@@ -219,8 +220,8 @@ class WebSocketConnection(Connection):
             self._catch_up()
         self._send_protocol()
 
-    def _shake_hands(self, data: bytes) -> bytes:
-        """Take in the handshake, however it is cut; gives what follows it.
+    def _shake_hands(self, data: bytes) -> bytes | None:
+        """Take in the handshake, however it is cut; gives what follows it, None if there is no WebSocket (yet).
 
         What follows is kept from the WebSocket library until the handshake is answered: it would answer a ping first.
         """
@@ -237,7 +238,7 @@ class WebSocketConnection(Connection):
         for event in protocol.events_received():
             if isinstance(event, Request):
                 self._on_request(event)
-        return data[end:]
+        return data[end:] if protocol.state is State.OPEN else None
 
     def eof_received(self) -> None:
         self._catch_up()

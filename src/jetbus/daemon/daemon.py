@@ -86,7 +86,8 @@ class Daemon:
         self._tls = _tls_context(config)
         self._aside = Aside(self.loop)
         self.bus = Bus(
-            strict=config.tree == "strict",
+            tree=config.tree,
+            separators=config.separator,
             limits=config,
             timeout_s=config.timeout_s,
             users=Users.load(config.users) if config.users else None,

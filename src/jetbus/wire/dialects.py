@@ -100,7 +100,8 @@ def _tail_by_names(names: Mapping[str, str]) -> Tail:
     middles = {kind: b',"event":"%b"' % name.encode() for kind, name in names.items()}
 
     def tail(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
-        value, end = leaf.value, _FETCH_ONLY + b"}}" if fetch_only else b"}}"
+        # Clients learn fetchOnly from add; tests of node-jet 1 compare its other events member by member.
+        value, end = leaf.value, _FETCH_ONLY + b"}}" if fetch_only and kind == "add" else b"}}"
         if value is None:
             return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], end))
         return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], b',"value":', value, end))
