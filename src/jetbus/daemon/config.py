@@ -28,6 +28,10 @@ class ConfigError(Exception):
     """A setting that cannot be; the text says which, why and what would do."""
 
 
+class AddressInUse(ConfigError):
+    """An address that another program listens on."""
+
+
 class Address(NamedTuple):
     """Where to listen. Host ``localhost`` is both loopback addresses, ``*`` every address of the machine."""
 
@@ -214,6 +218,13 @@ class Config(Limits):
         "debug, info, warning or error, to standard error",
         reload=True,
     )
+    unasked: frozenset[str] = frozenset()
+    """No setting: the transports whose addresses are defaults next to one that was asked for. Where such a default is
+    in use, the daemon goes on without that transport."""
+
+
+TRANSPORTS = ("tcp", "ws", "unix", "binary", "binary_unix")
+"""The settings that are addresses, in the order of the ready line."""
 
 
 class Setting(NamedTuple):
@@ -249,6 +260,8 @@ def _settings() -> list[Setting]:
     rows = []
     for one in dataclasses.fields(Config):
         about = one.metadata
+        if not about:
+            continue
         rows.append(
             Setting(
                 one.name,
@@ -305,6 +318,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
             values[row.name] = row.value(environment[row.variable], row.variable)
         if flags[row.name] is not None:
             values[row.name] = row.value(flags[row.name], row.flag)
+    if any(values.get(name) is not None for name in TRANSPORTS):
+        values["unasked"] = frozenset(TRANSPORTS) - values.keys()
     config = Config(**values)
     if config.outbox_soft_bytes > config.outbox_hard_bytes:
         raise ConfigError(
