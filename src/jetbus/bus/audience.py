@@ -20,7 +20,7 @@ from jetbus.bus.past import Then, with_ts
 from jetbus.bus.sorting import Window
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc
-from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.dialects import CLASSIC, Dialect, legacy_tail, with_schema
 from jetbus.wire.framing import Framing
 
 if TYPE_CHECKING:
@@ -273,6 +273,15 @@ class Audience:
         elif before:
             self.matched.discard(element)
             self._tell_element("remove", element)
+
+    def on_described(self, element: Element, data: bytes) -> None:
+        """What describes an element has changed, perhaps with its value; ``data`` are the changed members."""
+        if self.value_test is not None and not (element in self.matched and self.sees_value(element)):
+            self.on_change(element)  # it comes, goes or stays away
+        elif self.dialect.tells_nodes:
+            self.tell("described", element.path, legacy_tail("change", element.path_json, data))
+        else:
+            self.tell("described", element.path, with_schema(self.tail("change", element), element.schema))
 
     def on_remove(self, element: Element) -> None:
         if self.value_test is not None:

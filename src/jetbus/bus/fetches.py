@@ -19,7 +19,7 @@ from jetbus.bus.together import TogetherAudience
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
-from jetbus.wire.dialects import CLASSIC, legacy_node
+from jetbus.wire.dialects import CLASSIC, CLASSIC_WITH_SCHEMA, Dialect, legacy_node
 
 
 class Fetches:
@@ -46,19 +46,31 @@ class Fetches:
     # -- joining and leaving
 
     def join(
-        self, session: Session, fetch_id: bytes, rule: Rule, *, every: bool = False, together: bool = False
+        self,
+        session: Session,
+        fetch_id: bytes,
+        rule: Rule,
+        *,
+        every: bool = False,
+        together: bool = False,
+        schema: bool = False,
     ) -> Audience:
         """Make a session a member of the audience for its fetch; it is told nothing yet."""
-        audience = self._audience(session, fetch_id, rule, every, together)
+        dialect = session.dialect
+        if schema and dialect is CLASSIC and rule.sort is None:
+            dialect = CLASSIC_WITH_SCHEMA
+        audience = self._audience(session, dialect, fetch_id, rule, every, together)
         if audience.key not in self._audiences:
             self._enlist(audience)
         audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
         return audience
 
-    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, every: bool, together: bool) -> Audience:
+    def _audience(
+        self, session: Session, dialect: Dialect, fetch_id: bytes, rule: Rule, every: bool, together: bool
+    ) -> Audience:
         """The audience for a fetch, which may be a new one."""
-        known, dialect, framing, auth = self._audiences, session.dialect, session.framing, session.auth
+        known, framing, auth = self._audiences, session.framing, session.auth
         if not dialect.is_binary:
             kind = TogetherAudience if together and dialect is CLASSIC and rule.sort is None else Audience
             wanted = kind(fetch_id, rule, dialect, framing, auth, every)

@@ -11,6 +11,7 @@ from jetbus.wire.framing import BATCHES, STREAM, Framing
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
     from jetbus.bus.audience import Audience, Outbox
+    from jetbus.bus.batches import Batches
     from jetbus.bus.routes import Route
     from jetbus.bus.tree import Element
 
@@ -21,6 +22,7 @@ class Session:
     __slots__ = (
         "__weakref__",
         "auth",
+        "batches",
         "dialect",
         "elements",
         "fetches",
@@ -40,6 +42,7 @@ class Session:
         "released",
         "routes",
         "separators",
+        "speaks_jsonrpc",
         "waiting",
     )
 
@@ -73,6 +76,10 @@ class Session:
         self.refused = ""
         """Why the peer cannot be served at all; it is told and closed."""
         self.logins_failed = 0
+        self.batches: Batches | None = None
+        """Its batches that are not yet answered, where they are answered as a whole."""
+        self.speaks_jsonrpc = False
+        """Whether it says ``jsonrpc`` and, being of 2012, is answered with it."""
         self.separators = ""
         """What separates the segments of paths in its eyes, if not what the bus says."""
 

@@ -8,7 +8,7 @@ knows nothing of peers beyond who owns a leaf, and tells nobody.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from jetbus.errors import Occupied
 from jetbus.paths import SEPARATOR, is_daemons, nodes_of, parent_of
 from jetbus.rules import Rule
 from jetbus.wire import binary
-from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.dialects import CLASSIC, NO_MEMBERS, Dialect
 
 if TYPE_CHECKING:
     from jetbus.bus.audience import Audience
@@ -37,6 +37,9 @@ class Element(Struct, eq=False):
     access: Access | None = None
     timeout_s: float | None = None
     schema: bytes | None = None
+    """What it is, in its owner's words, as JSON."""
+    others: Mapping[str, bytes] = NO_MEMBERS
+    """Further members that its owner described it with."""
     dialect: Dialect = CLASSIC
     """How it was added, and so how requests reach its owner."""
     number: int = 0

@@ -33,6 +33,7 @@ class Params(Struct, gc=False):
     valueAsResult: Raw = ABSENT  # noqa: N815
     fetchOnly: Raw = ABSENT  # noqa: N815
     access: Raw = ABSENT
+    schema: Raw = ABSENT
     element: Raw = ABSENT
 
 
@@ -303,6 +304,15 @@ def read_text(raw: Raw, name: str) -> str:
 def result(request_id: bytes, answer: bytes) -> bytes:
     """A successful response."""
     return b'{"id":' + request_id + b',"result":' + answer + b"}"
+
+
+VERSION = Raw(b'"2.0"')
+_WITH_VERSION = b',"jsonrpc":"2.0"'
+
+
+def with_version(request_id: bytes) -> bytes:
+    """An id as a response echoes it, followed by the member ``jsonrpc``."""
+    return request_id if request_id.endswith(_WITH_VERSION) else request_id + _WITH_VERSION
 
 
 def failure(request_id: bytes, error: bytes) -> bytes:
