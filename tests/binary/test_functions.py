@@ -198,6 +198,20 @@ def test_answers_of_owners_come_when_they_come(binary: Connect) -> None:
     assert client.response(number).ok
 
 
+def test_an_id_that_is_used_again_in_flight(binary: Connect) -> None:
+    """Two requests with one id are both done and both answered with it, in the order of the owner's answers."""
+    owner, client = binary(), binary()
+    owner.add_state("a", js(0))
+    for value in (1, 2):
+        client.send(request(7, SET, key("a") + packed(js(value))))
+    first, second = owner.asked(), owner.asked()
+    assert (first.value, second.value) == (js(1), js(2))
+    assert first.id != second.id
+    owner.succeed(second.id, js("two"))
+    owner.succeed(first.id, js("one"))
+    assert [client.receive() for _ in range(2)] == [success(7, packed(js(name))) for name in ("two", "one")]
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_bytes_one_by_one(binary: Connect, transport: str) -> None:
     """On a stream a frame may come byte by byte; in a WebSocket message it is whole."""
