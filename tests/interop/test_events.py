@@ -186,6 +186,22 @@ def test_a_fetch_only_state_says_so(bus: Bus, classic: Version, transport: Trans
     ]
 
 
+def test_states_above_states(bus: Bus, version: Version, transport: Transport) -> None:
+    """A component and its children may all be states, in whatever order they are added."""
+    owner, client = bus.peer(version, transport), bus.peer(version, transport)
+    owner.add_state("pump", 1)
+    fetch = client.fetch(("path", "startsWith", "pump"))
+    owner.add_state("pump/motor/speed", 2)
+    owner.add_state("pump/motor", 3)
+    owner.remove("pump")
+    assert fetch.seen(owner) == [
+        event(client, "add", "pump", 1),
+        event(client, "add", "pump/motor/speed", 2),
+        event(client, "add", "pump/motor", 3),
+        event(client, "remove", "pump", 1),
+    ]
+
+
 def test_an_equal_value_is_news_again(bus: Bus, classic: Version, transport: Transport) -> None:
     """An owner that publishes the same value again is heard again."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)

@@ -1090,6 +1090,18 @@ def test_owner_lost(bus: Bus) -> None:
     run(case())
 
 
+def test_states_above_states(daemon_bus: Bus) -> None:
+    """A state may be above another one: what the peers of others do, ours may do."""
+
+    async def case() -> None:
+        async with daemon_bus.peer() as owner, daemon_bus.peer() as client:
+            await owner.add_state("pump", 1)
+            await owner.add_state("pump/speed", 2)
+            assert await client.get("pump**") == {"pump": 1, "pump/speed": 2}
+
+    run(case())
+
+
 def test_adding_twice(daemon_bus: Bus) -> None:
     """What this peer has added already is refused without asking the daemon, and stays."""
 
