@@ -298,7 +298,9 @@ class Bus:
             raise self.limit_reached("batch_max", "too many messages in a batch")
         if not members:
             raise InvalidRequest([], "an empty batch")
-        if session.dialect.tells_nodes or (legacy.may_be_legacy(text) and _has_legacy(members)):
+        # A peer that owns or fetches something has shown its dialect before.
+        is_new = not session.elements and not session.fetches
+        if session.dialect.tells_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
             limit = self.limits.batch_bytes_max
             batches = session.batches or Batches(session, limit, lambda: self.limit_reached("batch_bytes_max", ""))
             batches.handle(awaited_ids(members), lambda: self._receive_members(session, text, members))

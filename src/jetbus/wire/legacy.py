@@ -56,12 +56,15 @@ def _encode(what: object) -> Raw:
     return Raw(encode(what))
 
 
-_LEGACY_SHAPE = re.compile(rb'"params"\s*:\s*\[|"element"|"notify"|"post"|"(?:un)?match')
+_POSITIONAL = re.compile(rb'"params"\s*:\s*\[')
+_WORDS = (b'"element"', b'"notify"', b'"post"', b"match")
 
 
-def may_be_legacy(text: bytes) -> bool:
-    """Whether a text may have a request of 2012 in it; most texts have none, and this is quick to see."""
-    return _LEGACY_SHAPE.search(text) is not None
+def may_be_legacy(batch: bytes) -> bool:
+    """Whether a batch may have a request of 2012 in it; most have none, and this is quick to see."""
+    if any(word in batch for word in _WORDS):
+        return True
+    return batch.find(b"[", batch.find(b"[") + 1) > 0 and _POSITIONAL.search(batch) is not None
 
 
 def is_legacy(envelope: Envelope) -> bool:
