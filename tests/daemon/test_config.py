@@ -51,6 +51,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "batch_bytes_max": ("7", 7, "8", 8),
     "path_chars_max": ("7", 7, "8", 8),
     "elements_max": ("7", 7, "8", 8),
+    "members_max": ("7", 7, "8", 8),
     "fetches_max": ("7", 7, "8", 8),
     "routes_max": ("7", 7, "8", 8),
 }

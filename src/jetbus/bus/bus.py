@@ -143,7 +143,7 @@ class Bus:
         """A peer is gone: it is told nothing more, those who wait for it are told so, then what it owned is removed."""
         if session.gone:
             return
-        session.gone = True
+        session.gone, session.put_off = True, None
         del self.sessions[session.number]
         for fetch_id in list(session.fetches):
             self.fetches.leave(session, fetch_id)
@@ -302,7 +302,7 @@ class Bus:
         is_new = not session.elements and not session.fetches
         if session.dialect.tells_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
             limit = self.limits.batch_bytes_max
-            batches = session.batches or Batches(session, limit, lambda: self.limit_reached("batch_bytes_max", ""))
+            batches = session.batches or Batches(session, limit, lambda: self.limit_hits.update(["batch_bytes_max"]))
             batches.handle(awaited_ids(members), lambda: self._receive_members(session, text, members))
         else:
             self._receive_members(session, text, members)
@@ -419,6 +419,8 @@ class Bus:
         most = limits.elements_max
         if len(self.tree.elements) >= most and self.element_count >= most:
             raise self.limit_reached("elements_max", "too many states and methods")
+        if len(element.others) > limits.members_max:
+            raise self.limit_reached("members_max", "too many members describe the element")
         if path[:1] == DAEMON_NODE[0] and is_daemons(path, self.tree.separators):
             raise Occupied(path)
         self.put_in(element)
@@ -475,10 +477,13 @@ class Bus:
             raise NotState(post.path)
         if post.type is not None and (post.type == "method") is not element.is_method:
             raise Invalid("type", f"{post.path} keeps its type; remove it and add another element")
+        others = {**element.others, **post.others}
+        if len(others) > self.limits.members_max:
+            raise self.limit_reached("members_max", "too many members describe the element")
         if post.schema is not None:
             element.schema = post.schema
         if post.others:
-            element.others = {**element.others, **post.others}
+            element.others = others
         if post.value:
             element.value = bytes(post.value)
             if self.record is not None:

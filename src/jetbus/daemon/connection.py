@@ -75,8 +75,8 @@ class Connection(asyncio.Protocol):
         return session
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        self._catch_up()
         self.outbox.close()
+        self._catch_up()
         self._daemon.losing(self)
         if self.session is not None:
             self._bus.disconnect(self.session)
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         if session.refused:
             self._refuse(session, session.refused)
             self._hang_up(session.refused)
-        elif session.held and sum(map(len, session.waiting)) > WAITING_BYTES:
+        elif session.held and sum(map(len, session.waiting)) > WAITING_BYTES and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def _on_released(self) -> None:
@@ -249,7 +249,7 @@ class WebSocketConnection(Connection):
         """Ask for a sign of life; without one since the last time, the peer is gone."""
         if self._protocol.state is not State.OPEN:
             return
-        held = self.session is not None and self.session.held  # nothing is read from it then, no pong either
+        held = self.session is not None and self.session.held  # it may be that nothing is read from it, no pong either
         if self._heard or held:
             self._protocol.send_ping(b"")
             self._send_protocol()

@@ -126,8 +126,8 @@ class Post:
 
     @property
     def describes(self) -> bool:
-        """Whether more than a value has changed."""
-        return self.schema is not None or bool(self.others)
+        """Whether it is about more than a value."""
+        return self.schema is not None or bool(self.others) or not self.value
 
 
 def describe(path: str, schema: bytes) -> Post:
