@@ -417,8 +417,10 @@ class Aside:
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self.delays.append((delay_s, then))
 
-    def after_others(self, then: Callable[[], None]) -> None:
+    def in_turn(self, then: Callable[[], None]) -> None:
         then()
+
+    def be_fair(self) -> None: ...
 
     def go(self) -> None:
         """Do the next piece of work."""

@@ -137,24 +137,72 @@ def _at_rest(daemon: Daemon, *wires: Wire) -> None:
     """Stop the daemon while it waits for messages, so that those sent meanwhile arrive together."""
     for wire in wires:
         wire.barrier()
+    _await_state(daemon, "S")  # asleep: it has looked at all sockets and found nothing
     os.kill(daemon.process.pid, signal.SIGSTOP)
+    _await_state(daemon, "T")
+
+
+def _await_state(daemon: Daemon, state: str) -> None:
     deadline = time.monotonic() + 10
-    while "\nState:\tT" not in Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="utf-8"):
+    while f"\nState:\t{state}" not in Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="utf-8"):
         assert time.monotonic() < deadline
 
 
+def _let_pass(wire: Wire, seconds: float) -> None:
+    """Wait until so much time has passed for the daemon: that a request which nobody answers times out."""
+    wire.result("add", {"path": "waits"})
+    assert wire.error("call", {"path": "waits", "timeout": seconds})["code"] == -32001
+    wire.result("remove", {"path": "waits"})
+    wire.inbox.clear()
+
+
+def _told(client: Wire, count: int) -> list[str]:
+    """What a fetcher of one state is told, in short: event and value, or the id of a response."""
+    messages = [client.receive() for _ in range(count)]
+    return [
+        f"response {message['id']}" if "id" in message else f"{message['params']['event']} {message['params']['value']}"
+        for message in messages
+    ]
+
+
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
-def test_a_fetch_sees_what_arrived_with_it(start_daemon: StartDaemon, transport: str) -> None:
-    """A state that an owner had added when a fetch of another peer is read is told before the fetch's response."""
+def test_messages_around_a_fetch_are_handled_in_turns(start_daemon: StartDaemon, transport: str) -> None:
+    """Who adds by one connection and fetches by another sees what it has added, and each of its changes after that."""
     daemon = start_daemon()
-    with daemon.connect(transport) as owner, daemon.connect(transport) as fetcher:
-        _at_rest(daemon, owner, fetcher)
-        fetcher.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
-        fetcher.send({"id": 2, "method": "unfetch", "params": {"id": 1}})
+    fetch = {"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}}
+    with daemon.connect(transport) as owner, daemon.connect(transport) as client:
+        client.result("fetch", {"id": 2, "path": {"equals": "none"}})
+        _let_pass(client, 0.05)
+        _at_rest(daemon, owner, client)
+        client.notify("unfetch", {"id": 2})
         owner.notify("add", {"path": "a", "value": 6})
+        client.send(fetch)
+        for value in range(3):
+            owner.notify("change", {"path": "a", "value": value})
         os.kill(daemon.process.pid, signal.SIGCONT)
-        event = {"method": 1, "params": {"path": "a", "event": "add", "value": 6}}
-        assert [fetcher.receive() for _ in range(3)] == [event, {"id": 1, "result": True}, {"id": 2, "result": True}]
+        assert _told(client, 5) == ["add 6", "response 1", "change 0", "change 1", "change 2"]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
+def test_a_fetch_that_comes_first_is_first(start_daemon: StartDaemon, transport: str) -> None:
+    """Changes that arrive with a fetch, but after it, are all told."""
+    daemon = start_daemon()
+    with daemon.connect(transport) as owner, daemon.connect(transport) as client:
+        owner.result("add", {"path": "a", "value": 6})
+        _at_rest(daemon, client, owner)
+        client.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
+        client.send({"id": 2, "method": "echo", "params": {}})
+        for value in range(3):
+            owner.notify("change", {"path": "a", "value": value})
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        told = _told(client, 6)
+        assert [one for one in told if one != "response 2"] == [
+            "add 6",
+            "response 1",
+            "change 0",
+            "change 1",
+            "change 2",
+        ]
 
 
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])

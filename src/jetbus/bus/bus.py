@@ -343,8 +343,8 @@ class Bus:
             session.send(session.dialect.result(request_id, outcome))
         session.released()
 
-    def after_others(self, session: Session, then: Callable[[], None]) -> None:
-        """Run ``then`` when what other peers have sent by now is handled; the session's next messages wait for it."""
+    def fetch_in_turn(self, session: Session, then: Callable[[], None]) -> None:
+        """Begin a fetch when it is the session's turn; its next messages wait for that."""
 
         def resume() -> None:
             if session.put_off is resume:
@@ -354,12 +354,7 @@ class Bus:
                 session.released()
 
         session.held, session.put_off = True, resume
-        self.worker.after_others(resume)
-
-    def catch_up(self, session: Session) -> None:
-        """Handle what a session has sent without waiting for others: its connection ends."""
-        while session.put_off is not None:
-            session.put_off()
+        self.worker.in_turn(resume)
 
     def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
         """Refuse the request that held the session, but not at once."""

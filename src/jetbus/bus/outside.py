@@ -21,8 +21,11 @@ class Worker(Protocol):
     def later(self, delay_s: float, then: Callable[[], None], /) -> None:
         """Run ``then`` after a while."""
 
-    def after_others(self, then: Callable[[], None], /) -> None:
-        """Run ``then`` when the messages that other peers have sent by now are handled."""
+    def in_turn(self, then: Callable[[], None], /) -> None:
+        """Run ``then``, which begins a fetch, when it is its peer's turn."""
+
+    def be_fair(self) -> None:
+        """A fetch has ended: the order between the messages of several peers matters for a moment."""
 
 
 class Users(Protocol):
@@ -51,8 +54,10 @@ class AtOnce:
     def later(self, _delay_s: float, then: Callable[[], None]) -> None:
         then()
 
-    def after_others(self, then: Callable[[], None]) -> None:
+    def in_turn(self, then: Callable[[], None]) -> None:
         then()
+
+    def be_fair(self) -> None: ...
 
 
 class Nowhere:

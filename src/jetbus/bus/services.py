@@ -102,8 +102,7 @@ def start_fetch(
 ) -> None:
     """Begin a fetch, at the present or at an instant of the past.
 
-    Whoever adds a state and then fetches it by another connection expects to see it. Sockets tell no order between
-    connections, so a fetch lets the messages that have arrived on the others go first.
+    The present is that of the peer's turn: what others have sent before counts, what they have sent since does not.
     """
     instant = asked_instant(bus, session, params)
     if instant is not None:
@@ -121,7 +120,7 @@ def start_fetch(
         if response and events_first:
             session.send(response)
 
-    bus.after_others(session, tell_present)
+    bus.fetch_in_turn(session, tell_present)
 
 
 def _fetch_id(request: Request) -> bytes:
@@ -152,6 +151,7 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(Raw(fetch_id))
     bus.fetches.leave(session, fetch_id)
+    bus.worker.be_fair()
     return session.dialect.done
 
 

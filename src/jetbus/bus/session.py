@@ -68,7 +68,7 @@ class Session:
         self.held = False
         """Its messages wait until a slow service has answered."""
         self.put_off: Callable[[], None] | None = None
-        """Handles the request that its messages wait for, where that has only been put off until others are served."""
+        """Begins the fetch that its messages wait for, where that has been put off until it is its turn."""
         self.waiting: list[bytes] = []
         self.released: Callable[[], None] = lambda: None
         """Called when its messages need not wait any longer."""

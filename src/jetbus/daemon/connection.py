@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, daemon: Daemon, kind: str) -> None:
         self._daemon = daemon
         self._bus = daemon.bus
+        self._turns = daemon.turns
         self.kind = kind
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.outbox: SocketOutbox = cast(SocketOutbox, None)
@@ -86,9 +87,11 @@ class Connection(asyncio.Protocol):
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Handle all that has arrived; nothing more will."""
-        if self.session is not None and not self.session.gone:
-            self._bus.catch_up(self.session)
+        """Handle all that has arrived, out of turn; nothing more will."""
+        turns, messages = self._turns, self._turns.take(self)
+        handling, turns.handling = turns.handling, True
+        self.handle(messages)
+        turns.handling = handling
 
     def pause_writing(self) -> None:
         self.outbox.pause()
@@ -97,10 +100,29 @@ class Connection(asyncio.Protocol):
         self.outbox.resume()
 
     def _receive(self, session: Session, messages: list[bytes]) -> None:
+        """Handle messages at once, or when it is their turn."""
+        turns, flow = self._turns, self._daemon.flow
+        if turns.fair and not turns.handling:
+            turns.collect(self, messages)
+            return
+        turns.serve(self)
+        flow.gather()
+        self._pass_on(session, messages)
+        flow.gathered()
+
+    def handle(self, messages: list[bytes]) -> None:
+        """Handle a fetch that was put off, then messages, since it is their turn."""
+        session = self.session
+        if session is None or session.gone:
+            return
+        self._turns.serve(self)
+        if session.put_off is not None:
+            session.put_off()
+        self._pass_on(session, messages)
+
+    def _pass_on(self, session: Session, messages: list[bytes]) -> None:
         now = self._daemon.now()
         receive = self._bus.receive_binary if self.dialect.is_binary else self._bus.receive
-        flow = self._daemon.flow
-        flow.gather()
         try:
             if session.fresh and messages:
                 receive(session, messages[:1], now)
@@ -110,7 +132,6 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("%s is closed: the daemon failed on what it sent", self.outbox.label)
             self.transport.abort()
-        flow.gathered()
         if session.refused:
             self._refuse(session, session.refused)
             self._hang_up(session.refused)
@@ -123,7 +144,8 @@ class Connection(asyncio.Protocol):
         if session is None or session.gone:
             return
         waiting, session.waiting = session.waiting, []
-        self._receive(session, waiting)
+        if waiting:
+            self._receive(session, waiting)
         if not session.held and not self.transport.is_closing():
             self.transport.resume_reading()
 

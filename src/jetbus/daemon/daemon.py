@@ -23,6 +23,7 @@ from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnect
 from jetbus.daemon.control import Control
 from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.outbox import Flow
+from jetbus.daemon.turns import Turns
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
 from jetbus.loops import keep_alive
@@ -48,6 +49,8 @@ class Aside:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.turns: Turns
+        """Set by the daemon."""
         self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix="jetd-aside")
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -70,9 +73,16 @@ class Aside:
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self._loop.call_later(delay_s, then)
 
-    def after_others(self, then: Callable[[], None]) -> None:
-        # What is called soon runs before the loop looks at the sockets again, what that calls soon runs after it.
-        self._loop.call_soon(self._loop.call_soon, then)
+    def in_turn(self, then: Callable[[], None]) -> None:
+        turns = self.turns
+        turns.be_fair(begins=True)
+        if turns.handling or turns.served is None:
+            then()
+        else:
+            turns.collect(turns.served, [])
+
+    def be_fair(self) -> None:
+        self.turns.be_fair()
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -101,6 +111,7 @@ class Daemon:
             worker=self._aside,
         )
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
+        self.turns = self._aside.turns = Turns(self.loop, self.flow.gather, self.flow.gathered)
         self.journaling: Journaling | None = None
         if config.journal is not None:
             self._keep_journal()
