@@ -92,6 +92,7 @@ class Connection(asyncio.Protocol):
         handling, turns.handling = turns.handling, True
         self.handle(messages)
         turns.handling = handling
+        self.outbox.flush()  # before the transport is closed
 
     def pause_writing(self) -> None:
         self.outbox.pause()
