@@ -249,3 +249,15 @@ def test_what_is_added_and_removed_at_once_is_told(
             if isinstance(message["params"], dict) and message["params"]["path"] == "/notifications/1"
         ]
     assert [kind for kind in kinds if kind != "change"] == ["add", "remove"] * MOMENTS
+
+
+def test_what_a_closed_peer_owned_is_not_fetched(daemon: Daemon) -> None:
+    """A peer that connects and fetches after another one has closed sees nothing of what that one owned."""
+    for _ in range(20):
+        with daemon.connect("unix") as owner:
+            owner.result("add", {"path": "a", "value": 1})
+            owner.send(None)  # its error finds nobody
+        with daemon.connect("unix") as client:
+            client.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
+            assert client.receive() == {"id": 1, "result": True}
+            client.notify("unfetch", {"id": 1})

@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
         self.outbox: SocketOutbox = cast(SocketOutbox, None)
         self.session: Session | None = None
         self.address = ""
+        self._left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -78,13 +79,20 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         self.outbox.close()
         self._catch_up()
-        self._daemon.losing(self)
-        if self.session is not None:
-            self._bus.disconnect(self.session)
+        self._leave()
         self._daemon.lost(self)
 
     def eof_received(self) -> None:
         self._catch_up()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Remove the peer from the bus as soon as it is known to be gone: closing may wait for what is yet to write."""
+        if not self._left:
+            self._left = True
+            self._daemon.losing(self)
+            if self.session is not None:
+                self._bus.disconnect(self.session)
 
     def _catch_up(self) -> None:
         """Handle all that has arrived, out of turn; nothing more will."""
@@ -264,7 +272,7 @@ class WebSocketConnection(Connection):
         return data[end:] if protocol.state is State.OPEN else None
 
     def eof_received(self) -> None:
-        self._catch_up()
+        super().eof_received()
         self._protocol.receive_eof()
         self._send_protocol()
 
