@@ -198,6 +198,20 @@ def test_answers_of_owners_come_when_they_come(binary: Connect) -> None:
     assert client.response(number).ok
 
 
+def test_an_id_that_is_used_again_in_flight(binary: Connect) -> None:
+    """Two requests with one id are both done and both answered with it, in the order of the owner's answers."""
+    owner, client = binary(), binary()
+    owner.add_state("a", js(0))
+    for value in (1, 2):
+        client.send(request(7, SET, key("a") + packed(js(value))))
+    first, second = owner.asked(), owner.asked()
+    assert (first.value, second.value) == (js(1), js(2))
+    assert first.id != second.id
+    owner.succeed(second.id, js("two"))
+    owner.succeed(first.id, js("one"))
+    assert [client.receive() for _ in range(2)] == [success(7, packed(js(name))) for name in ("two", "one")]
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_bytes_one_by_one(binary: Connect, transport: str) -> None:
     """On a stream a frame may come byte by byte; in a WebSocket message it is whole."""
@@ -231,8 +245,6 @@ def test_paths(binary: Connect, path: str) -> None:
 
 ADD_REFUSALS: dict[str, tuple[bytes, tuple[int, str], str]] = {
     "taken": (key("own/s") + packed(js(1)), INVALID_PARAMS, "pathAlreadyExists"),
-    "below a leaf": (key("own/s/x") + packed(js(1)), INVALID_PARAMS, "pathAlreadyExists"),
-    "a node": (key("own") + packed(js(1)), INVALID_PARAMS, "pathAlreadyExists"),
     "the daemon's": (key("$jet/x") + packed(js(1)), INVALID_PARAMS, ""),
     "too long": (key("x" * 4097) + packed(js(1)), (-32603, "Internal error"), "reason"),
     "fetchOnly is a number": (key("x") + packed(js(1)) + options({"fetchOnly": 1}), INVALID_PARAMS, "wrongType"),
@@ -250,6 +262,16 @@ def test_add_state_refused(binary: Connect, payload: bytes, error: tuple[int, st
     assert refusal[:2] == error
     assert refusal.reason.startswith(reason)
     assert [match.path for match in peer.get()] == ["own/s"]
+
+
+@pytest.mark.parametrize("path", ["own", "own/s/x"], ids=["a node", "below a leaf"])
+def test_add_state_in_a_strict_tree(start_daemon: StartDaemon, path: str) -> None:
+    """In a strict tree a position is taken by a node and by a leaf above it, for binary peers too."""
+    with connect(start_daemon("--tree", "strict")) as peer:
+        peer.add_state("own/s", js(1))
+        refusal = peer.refused(ADD_STATE, key(path) + packed(js(1)))
+        assert refusal[:2] == INVALID_PARAMS
+        assert refusal.data.json == {"pathAlreadyExists": path}
 
 
 @pytest.mark.parametrize("function", [ADD_STATE, SET, NOTIFY])

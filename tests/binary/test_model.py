@@ -242,7 +242,7 @@ class JsonFetcher:
             if name == "remove":
                 del elements[path]
             else:
-                elements[path] = {**params, "event": None}
+                elements[path] = {**elements.get(path, {}), **params, "event": None}  # fetchOnly is told once
         self.wire.inbox.clear()
 
 

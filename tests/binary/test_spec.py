@@ -221,3 +221,16 @@ def test_dumps_are_found() -> None:
     asked = {dump.message[5] for dump in found if dump.message[0] == 2}
     told = {dump.message[1] for dump in found if dump.message[0] == 4}
     assert asked | told >= {*range(1, 14), *range(0x10, 0x15)}
+
+
+def test_every_number_is_in_the_table() -> None:
+    """Each kind of number that the page uses is in its table of layouts, with its size."""
+    page = PAGE.read_text()
+    table = dict(re.findall(r"^\| ((?:[ui]\d+(?:, )?)+) \| \w+ number of ([\d, ]+) bytes \|$", page, re.MULTILINE))
+    sizes = {
+        name: int(size)
+        for names, counts in table.items()
+        for name, size in zip(names.split(", "), counts.split(", "), strict=True)
+    }
+    assert all(8 * size == int(name[1:]) for name, size in sizes.items())
+    assert set(re.findall(r"\b[ui](?:8|16|32|64)\b", page)) == sizes.keys()

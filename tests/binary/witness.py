@@ -82,6 +82,8 @@ class JsonPicture:
         )
         path, event = _path(params), bytes(params["event"])
         assert (path in self.elements) == (event != b'"add"'), text
+        if "fetchOnly" not in params and self.elements.get(path, b"").endswith(b" true"):
+            params["fetchOnly"] = msgspec.Raw(b"true")  # told once, by add
         if event == b'"remove"':
             assert self.elements.pop(path) == _seen(params)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,18 +32,25 @@ OCCUPIED: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.fixture
+def near_strict() -> Iterator[RunningDaemon]:
+    """A bus to mount into on which nodes are in the way, too."""
+    with running_daemon(tree="strict") as daemon:
+        yield daemon
+
+
 @pytest.mark.parametrize(("far_path", "taken"), OCCUPIED.values(), ids=OCCUPIED)
 def test_occupied(
-    far: RunningDaemon, near: RunningDaemon, caplog: pytest.LogCaptureFixture, far_path: str, taken: str
+    far: RunningDaemon, near_strict: RunningDaemon, caplog: pytest.LogCaptureFixture, far_path: str, taken: str
 ) -> None:
     """A path that is taken is logged once, the rest goes on, and it is mounted, as it is then, when it becomes free."""
 
     async def case() -> None:
-        async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
+        async with PeerAsync(far.url) as owner, PeerAsync(near_strict.url) as client:
             state = await owner.add_state(far_path, 1, on_set=lambda _value: None)
             await owner.add_state("rest", 1)
             own = await client.add_state(taken, "own")
-            async with Bridge(far.url, near.url, prefix="plant2/") as mounting:
+            async with Bridge(far.url, near_strict.url, prefix="plant2/") as mounting:
                 assert mounting.blocked == [f"plant2/{far_path}"]
                 assert mounting.status == Status(Phase.MOUNTED, 1, 1)
                 assert await mounted(client) == {taken.removeprefix("plant2/"): "own", "rest": 1}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetbus.bus.routes import Route, Routes
+from jetbus.bus.routes import BUCKETS_KEPT, TICKS_PER_S, Route, Routes
 from jetbus.bus.session import Session
 from jetbus.wire.dialects import NODE_JET_3
 from support.inmemory import RecordingOutbox
 
-TICK_S = 0.02
+TICK_S = 0.002
 """A deadline may be met this late, because deadlines are kept in ticks."""
 
 
@@ -144,6 +144,18 @@ def test_wake_after_all_were_answered() -> None:
     assert routes.next_deadline() is None
     routes.open(_route(owner), 7.0)
     assert woken[-1] == pytest.approx(7.0, abs=TICK_S)
+
+
+def test_answered_requests_of_long_timeouts_leave_nothing_behind() -> None:
+    """However many requests with timeouts of hours are answered at once, few of their deadlines are remembered."""
+    routes, owner = Routes(), _session(1)
+    waiting = _route(owner)
+    routes.open(waiting, 4000.0)
+    for number in range(5 * BUCKETS_KEPT):
+        routes.close(owner, routes.open(_route(owner), 3600.0 + number / TICKS_PER_S))
+    assert len(routes._ticks) <= BUCKETS_KEPT + 1
+    assert routes.count == 1
+    assert routes.expired(5000.0) == [waiting]
 
 
 _story = st.lists(

@@ -88,7 +88,7 @@ def test_a_client_that_follows_has_the_right_list(
     sort: dict[str, Any], before: list[tuple[str, str, Any]], after: list[tuple[str, str, Any]]
 ) -> None:
     """Whatever happens, the patched list is the window over the plainly sorted matches, and no message is idle."""
-    bus = Bus(strict=False)
+    bus = Bus(tree="flat")
     owner, fetcher = Peer(bus), Peer(bus)
     states: dict[str, Any] = {}
     for operation in before:

@@ -58,7 +58,7 @@ def test_adds_and_removes_stay_in_place(bus: Bus, owner: Peer) -> None:
     _changes(owner, ("c", 6))
     assert client.events() == [
         ["a", 1, False, "b", 1, True],
-        {"path": "b", "event": "remove", "value": 1, "fetchOnly": True},
+        {"path": "b", "event": "remove", "value": 1},
         {"path": "c", "event": "add", "value": 5},
         ["c", 6, False],
     ]

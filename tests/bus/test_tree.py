@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
 from jetbus.errors import Occupied
+from jetbus.paths import SEPARATORS
 from jetbus.rules import read_matcher, read_rule
+from jetbus.wire.dialects import LEGACY
 from support.inmemory import RecordingOutbox
 
 OWNER = Session(1, RecordingOutbox())
@@ -22,8 +24,8 @@ def _element(path: str) -> Element:
     return Element(path, msgspec.json.encode(path), b"1", OWNER)
 
 
-def _tree(*paths: str, strict: bool = True) -> Tree:
-    tree = Tree(strict=strict)
+def _tree(*paths: str, kind: str = "strict") -> Tree:
+    tree = Tree(kind)
     for path in paths:
         tree.add(_element(path))
     return tree
@@ -74,7 +76,7 @@ _steps = st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "look"]), _
 @settings(max_examples=300, deadline=None)
 def test_tree_and_model_agree(strict: bool, steps: list[tuple[str, str]]) -> None:
     """Free positions, nodes and what is found below a prefix all follow from the leaves alone."""
-    tree, model = Tree(strict=strict), Model(strict)
+    tree, model = Tree("strict" if strict else "flat"), Model(strict)
     for kind, path in steps:
         if kind == "add" and model.is_free(path):
             tree.add(_element(path))
@@ -90,6 +92,45 @@ def test_tree_and_model_agree(strict: bool, steps: list[tuple[str, str]]) -> Non
             assert found == [leaf for leaf in model.leaves if leaf.startswith(path)]
         assert list(tree.elements) == model.leaves
         assert tree.nodes == model.children()
+
+
+def _above(path: str, separators: str) -> set[str]:
+    """All nodes above a path, straight from the rule: a segment ends there and another one follows."""
+    marks = [char in separators for char in path]
+    return {path[:at] for at, mark in enumerate(marks) if mark and at and not marks[at - 1] and not all(marks[at:])}
+
+
+_dotted = st.text("ab/.", max_size=5)
+_owners = [("", False), ("", True), (".", True), ("/.", True)]
+
+
+@given(
+    st.sampled_from(SEPARATORS),
+    st.lists(st.tuples(st.sampled_from(["add", "add", "remove"]), _dotted, st.sampled_from(_owners)), max_size=30),
+)
+@settings(max_examples=300, deadline=None)
+def test_whose_leaves_keep_off_others(separators: str, steps: list[tuple[str, str, tuple[str, bool]]]) -> None:
+    """In an automatic tree only peers of 2012 keep off nodes and leaves above, by the separators that they mean."""
+    tree, leaves = Tree("auto", separators), set[str]()
+    for kind, path, (own, legacy) in steps:
+        if kind == "remove":
+            if path in leaves:
+                tree.remove(tree.elements[path])
+                leaves.remove(path)
+            continue
+        element = Element(path, msgspec.json.encode(path), b"1", Session(1, RecordingOutbox()))
+        element.owner.separators = own
+        if legacy:
+            element.dialect = LEGACY
+        meant = own or separators
+        nodes = set().union(*(_above(leaf, meant) for leaf in leaves))
+        if path in leaves or (legacy and (path in nodes or _above(path, meant) & leaves)):
+            with pytest.raises(Occupied):
+                tree.add(element)
+        else:
+            tree.add(element)
+            leaves.add(path)
+        assert tree.nodes.keys() == set().union(*(_above(leaf, separators) for leaf in leaves))
 
 
 # The tree rule.
@@ -119,7 +160,7 @@ def test_occupied_positions(there: list[str], path: str) -> None:
 @pytest.mark.parametrize(("there", "path"), list(OCCUPIED.values())[1:], ids=list(OCCUPIED)[1:])
 def test_flat_tree(there: list[str], path: str) -> None:
     """In a flat tree only a leaf of the same path is in the way."""
-    tree = _tree(*there, strict=False)
+    tree = _tree(*there, kind="flat")
     tree.add(_element(path))
     assert path in tree.elements
     with pytest.raises(Occupied):
@@ -163,13 +204,13 @@ LOOKUPS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("path", "found"), LOOKUPS.values(), ids=LOOKUPS)
 def test_lookups(path: dict[str, Any], found: list[str]) -> None:
     """A rule finds its leaves in order of creation; the daemon's own only if it asks for them."""
-    tree = _tree(*PATHS, strict=False)
+    tree = _tree(*PATHS, kind="flat")
     assert [element.path for element in tree.matching(read_rule({"path": path}))] == found
 
 
 def test_lookup_by_pattern() -> None:
     """A Lua pattern finds its leaves, and never the daemon's own."""
-    tree = _tree(*PATHS, strict=False)
+    tree = _tree(*PATHS, kind="flat")
     assert [element.path for element in tree.matching(read_matcher("/%d$"))] == ["b/2", "a/1", "a/2", "A/1", "ä/1"]
     assert [element.path for element in tree.matching(read_matcher("^%$"))] == ["$x"]
 
@@ -182,7 +223,7 @@ _any_text = st.text(alphabet=st.sampled_from("a/é\uffff\U0001f321\U0010fffe\U00
 @example(["\U0010ffff\U0010ffff"], "\U0010ffff")
 def test_prefixes_in_any_alphabet(paths: list[str], prefix: str) -> None:
     """A prefix finds every path that starts with it, whatever the characters."""
-    tree = _tree(*paths, strict=False)
+    tree = _tree(*paths, kind="flat")
     found = [element.path for element in tree.matching(read_rule({"path": {"startsWith": prefix}}))]
     assert found == [path for path in paths if path.startswith(prefix)]
 

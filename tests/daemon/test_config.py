@@ -37,6 +37,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "tls_cert": ("c.pem", Path("c.pem"), "d.pem", Path("d.pem")),
     "tls_key": ("k.pem", Path("k.pem"), "l.pem", Path("l.pem")),
     "tree": ("flat", "flat", "strict", "strict"),
+    "separator": ("/.", "/.", ".", "."),
     "timeout_s": ("2.5", 2.5, "0", 0.0),
     "ws_ping_s": ("1", 1.0, "0.25", 0.25),
     "ws_origins": ("https://a, https://b", ("https://a", "https://b"), "null", ("null",)),
@@ -47,8 +48,10 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "connections_max": ("7", 7, "8", 8),
     "depth_max": ("7", 7, "8", 8),
     "batch_max": ("7", 7, "8", 8),
+    "batch_bytes_max": ("7", 7, "8", 8),
     "path_chars_max": ("7", 7, "8", 8),
     "elements_max": ("7", 7, "8", 8),
+    "members_max": ("7", 7, "8", 8),
     "fetches_max": ("7", 7, "8", 8),
     "routes_max": ("7", 7, "8", 8),
 }
@@ -87,7 +90,7 @@ def test_without_anything_the_defaults_count() -> None:
     assert config.tcp == Address("localhost", 11122)
     assert config.ws == Address("localhost", 11123)
     assert config.unix == "@/var/run/jet.socket"
-    assert config.tree == "strict"
+    assert config.tree == "auto"
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -162,7 +165,8 @@ BAD: dict[str, tuple[list[str], str]] = {
     "unix": (["", "@", "@@"], "@NAME"),
     "binary": (["", "localhost", "11124"], "HOST:PORT"),
     "binary_unix": (["", "@"], "@NAME"),
-    "tree": (["", "Strict", "loose"], "strict, flat"),
+    "tree": (["", "Strict", "loose"], "auto, strict, flat"),
+    "separator": (["", "//", "./", ":"], "/, ., /."),
     "log_level": (["", "verbose", "INFO"], "debug, info, warning, error"),
     "timeout_s": (_SECONDS, "seconds"),
     "journal_fsync": (["", "sometimes"], "always, interval, never"),
@@ -216,7 +220,7 @@ WRONG_TYPES: dict[str, tuple[str, str]] = {
     "a fraction as a count": ("depth_max = 1.5", "at least 1"),
     "a number as an address": ("tcp = 11122", "HOST:PORT"),
     "a table": ("[tcp]\nport = 1", "HOST:PORT"),
-    "a list as a word": ('tree = ["strict", "flat"]', "strict, flat"),
+    "a list as a word": ('tree = ["strict", "flat"]', "auto, strict, flat"),
     "not a number": ("timeout_s = nan", "seconds"),
 }
 

@@ -112,6 +112,36 @@ def test_batch_max(limited: Limited) -> None:
     assert daemon.limit_hits("batch_max") == 1
 
 
+def test_batch_bytes_max(limited: Limited) -> None:
+    """A batch of 2012 whose answer would be too long is answered by several batches, and nothing is lost."""
+    daemon, witness = limited("--batch-bytes-max", "1000")
+    requests = [{"id": number, "method": "remove", "params": ["x"]} for number in range(100)]
+    with daemon.connect() as wire:
+        wire.send(requests)
+        answered: list[int] = []
+        while len(answered) < 100:
+            batch = wire.receive()
+            assert len(json.dumps(batch)) < 1500
+            answered += [response["id"] for response in batch]
+        assert answered == list(range(100))
+    witness.check()
+    assert daemon.limit_hits("batch_bytes_max") > 1
+
+
+def test_members_max(limited: Limited) -> None:
+    """An element of 2012 may be described by so many members of its owner's own, however they come together."""
+    daemon, witness = limited("--members-max", "3")
+    described = {"type": "state", "schema": "x", "value": 1, "a": 1, "b": 2}
+    with daemon.connect() as wire:
+        assert wire.error("add", ["s", {**described, "c": 3, "d": 4}])["code"] == -32603
+        assert wire.result("add", ["s", described]) == {}
+        assert wire.result("notify", ["s", {"a": 5, "c": 6}]) == {}
+        assert wire.error("notify", ["s", {"value": 2, "d": 7}])["code"] == -32603
+        assert wire.result("get", {"path": {"equals": "s"}})[0]["value"] == 1
+    witness.check()
+    assert daemon.limit_hits("members_max") == 2
+
+
 def test_elements_max(limited: Limited) -> None:
     """No more elements than the limit can be added, until one is removed."""
     daemon, witness = limited("--elements-max", "6")
@@ -389,7 +419,9 @@ def test_limits_have_a_metric_from_the_start(daemon: Daemon) -> None:
         "depth_max",
         "path_chars_max",
         "batch_max",
+        "batch_bytes_max",
         "elements_max",
+        "members_max",
         "fetches_max",
         "routes_max",
         "connections_max",

@@ -289,10 +289,7 @@ def one_by_one(params: Any, rule: dict[str, Any]) -> list[dict[str, Any]]:
         return [params]
     assert "together" in rule
     changes = zip(params[::3], params[1::3], params[2::3], strict=True)
-    return [
-        {"path": path, "event": "change", "value": value, **({"fetchOnly": True} if only else {})}
-        for path, value, only in changes
-    ]
+    return [{"path": path, "event": "change", "value": value} for path, value, _fetch_only in changes]
 
 
 def as_text(message: Any) -> str:

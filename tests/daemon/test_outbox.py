@@ -237,6 +237,24 @@ def test_add_and_remove_are_never_dropped(story: Story) -> None:
     ]
 
 
+def test_descriptions_are_never_dropped(story: Story) -> None:
+    """A change of a schema is told to a slow peer whatever changes follow it, to one of 2012 and to one who asks."""
+    story.send("fetch", {"id": "new", "schema": True, "path": {"equals": "a"}})
+    story.send("fetch", ["old", "^a$"])
+    story.flow.flush()
+    story.told()
+    _above_soft(story)
+    story.owner.notify("change", {"path": "a", "schema": "one"})
+    for value in (1, 2, 3):
+        story.change("a", value)
+    story.outbox.resume()
+    told = [message["params"] for message in story.told() if "params" in message]
+    assert {"event": "change", "path": "a", "data": {"schema": "one"}} in told
+    assert {"event": "change", "path": "a", "value": 0, "schema": "one"} in told
+    assert {"event": "change", "path": "a", "data": {"value": 3}} in told
+    assert {"event": "change", "path": "a", "data": {"value": 2}} not in told
+
+
 def test_a_value_that_stops_and_starts_matching(story: Story) -> None:
     """Where a change makes a value stop or start matching, that is told, however slow the peer is."""
     story = _fetching({"value": {"lessThan": 10}})

@@ -15,9 +15,9 @@ PROOFS = {
     "node-jet 1.6.3": r"interop/\w+|nodejet3",
     "node-jet 2.1.2": r"interop/\w+|nodejet3",
     "node-jet 3.0.17": r"interop/\w+|nodejet3",
-    "C++": r"cpp|disconnects",
-    "lua-jet": r"classic|paths|values|sorted|batches|disconnects",
-    "2012": r"legacy",
+    "C++": r"cpp|disconnects|tree",
+    "lua-jet": r"classic|paths|values|sorted|batches|disconnects|tree",
+    "2012": r"legacy|seeds|tree",
     "Python": r"peer/\w+|docs/\w+",
     "Python, binary": r"binary/\w+|peer/test_binary|peer/test_past|peer/test_callbacks",
 }

@@ -85,6 +85,16 @@ def is_told(block: Block, place: Place) -> None:
             assert peer.receive() == message
 
 
+def is_told_with_schema(block: Block, place: Place) -> None:
+    """A method that is added with a schema, and then given another one, is told so to whoever asks for schemas."""
+    with place.daemon.connect() as owner, place.daemon.connect() as peer:
+        peer.result("fetch", {"id": messages(block)[0]["method"], "schema": True})
+        for message in messages(block):
+            told = message["params"]
+            owner.result(told["event"], {"path": told["path"], "schema": told["schema"]})
+            assert peer.receive() == message
+
+
 def is_told_together(block: Block, place: Place) -> None:
     """Changes that come in one message are told in this one."""
     (message,) = messages(block)
@@ -214,6 +224,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "docs/protocol.md: Events": (is_told, is_told_together),
     "docs/protocol.md: Looking back": (looks_back,),
     "docs/protocol.md: Requests to an owner": (reaches_the_owner,),
+    "docs/protocol.md: Schemas": (is_told_with_schema,),
     "docs/protocol.md: Sorted fetches": (sorts, is_told_sorted),
 }
 """What the blocks below a heading are for, in their order."""

@@ -171,7 +171,7 @@ def test_any_text_is_a_path(bus: Bus, version: Version, transport: Transport, pa
 
 
 def test_a_fetch_only_state_says_so(bus: Bus, classic: Version, transport: Transport) -> None:
-    """The events of a state that its owner does not let anybody set carry fetchOnly."""
+    """A state that its owner does not let anybody set is added with fetchOnly; later events do not repeat it."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/old", 1, handler=None)
     fetch = client.fetch(("path", "startsWith", "pump/"))
@@ -181,8 +181,24 @@ def test_a_fetch_only_state_says_so(bus: Bus, classic: Version, transport: Trans
     assert fetch.seen(owner) == [
         event(client, "add", "pump/old", 1, fetchOnly=True),
         event(client, "add", "pump/new", 2, fetchOnly=True),
-        event(client, "change", "pump/new", 3, fetchOnly=True),
+        event(client, "change", "pump/new", 3),
         event(client, "add", "pump/open", 4),
+    ]
+
+
+def test_states_above_states(bus: Bus, version: Version, transport: Transport) -> None:
+    """A component and its children may all be states, in whatever order they are added."""
+    owner, client = bus.peer(version, transport), bus.peer(version, transport)
+    owner.add_state("pump", 1)
+    fetch = client.fetch(("path", "startsWith", "pump"))
+    owner.add_state("pump/motor/speed", 2)
+    owner.add_state("pump/motor", 3)
+    owner.remove("pump")
+    assert fetch.seen(owner) == [
+        event(client, "add", "pump", 1),
+        event(client, "add", "pump/motor/speed", 2),
+        event(client, "add", "pump/motor", 3),
+        event(client, "remove", "pump", 1),
     ]
 
 

@@ -385,9 +385,12 @@ def test_an_occupied_path(bus: Bus, version: Version, transport: Transport, exis
 
 @pytest.mark.parametrize(("first", "second"), [("a/b", "a"), ("a/b", "a/b/c")], ids=["node", "leaf"])
 def test_a_position_is_a_node_or_a_leaf(
-    bus: Bus, version: Version, transport: Transport, first: str, second: str
+    shared_daemons: Daemons, bus_of: BusOf, version: Version, transport: Transport, first: str, second: str
 ) -> None:
-    """Nothing can be added at a node or below a leaf of the tree: it is rejected as Occupied."""
+    """Nothing can be added at a node or below a leaf of a strict tree: it is rejected as Occupied."""
+    daemon = shared_daemons("--tree", "strict")
+    daemon.await_empty()
+    bus = bus_of(daemon)
     owner, other = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state(first, 1)
     assert is_occupied(rejection(lambda: other.add_state(second, 2)), version, second)

@@ -1032,7 +1032,7 @@ ERRORS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], type[jetbus.JetErr
     "call of a state": ("call", ("state",), {}, jetbus.NotMethod, "state"),
     "add of what is there": ("add_state", ("state", 1), {}, jetbus.Occupied, "state"),
     "add of a method in its place": ("add_method", ("state", print), {}, jetbus.Occupied, "state"),
-    "add below a state": ("add_state", ("state/below", 1), {}, jetbus.Occupied, "state/below"),
+    "add in the daemon's own place": ("add_state", ("$jet/mine", 1), {}, jetbus.Occupied, "$jet/mine"),
     "an owner that takes too long": ("set", ("slow", 1), {"timeout_s": 0.01}, jetbus.TimedOut, "slow"),
 }
 
@@ -1086,6 +1086,18 @@ def test_owner_lost(bus: Bus) -> None:
                 await until(asked.is_set)
             assert isinstance(await raised(setting), jetbus.OwnerLost)
             go.set()
+
+    run(case())
+
+
+def test_states_above_states(daemon_bus: Bus) -> None:
+    """A state may be above another one: what the peers of others do, ours may do."""
+
+    async def case() -> None:
+        async with daemon_bus.peer() as owner, daemon_bus.peer() as client:
+            await owner.add_state("pump", 1)
+            await owner.add_state("pump/speed", 2)
+            assert await client.get("pump**") == {"pump": 1, "pump/speed": 2}
 
     run(case())
 

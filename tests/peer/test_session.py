@@ -588,6 +588,52 @@ def test_who_waits_sees_all_that_comes_next() -> None:
     assert [event.value for event in fetching.take()] == [10]
 
 
+def test_what_was_there_for_a_moment_is_told() -> None:
+    """An element that was added and removed before anybody read is told as an add and a remove, each time."""
+    wire = Wire()
+    fetching = Fetching("f1", rule())
+    wire.fetch(fetching)
+    wire.answer_all()
+    for value in (1, 2):
+        wire.hear(_told("f1", "add", "a", value), _told("f1", "change", "a", 10 * value))
+        wire.hear(_told("f1", "remove", "a", 10 * value))
+    wire.hear(_told("f1", "add", "a", 3))
+    events = [(event.kind, event.path, event.value) for event in fetching.take()]
+    assert events == [("add", "a", 10), ("remove", "a", 10), ("add", "a", 20), ("remove", "a", 20), ("add", "a", 3)]
+    assert fetching.conflated == 2
+    assert fetching.known == {"a": 3}
+
+
+def test_moments_have_a_limit() -> None:
+    """Of elements that were there for a moment only so many are told to a consumer that does not read."""
+    wire = Wire()
+    fetching = Fetching("f1", rule(), queue_max=4)
+    wire.fetch(fetching)
+    wire.answer_all()
+    for number in range(100):
+        wire.hear(_told("f1", "add", f"n{number}", 1), _told("f1", "remove", f"n{number}", 1))
+    assert [event.path for event in fetching.take()] == ["n0", "n0", "n1", "n1"]
+    assert fetching.conflated == 196
+
+
+def test_fetch_only_is_remembered() -> None:
+    """Daemons say fetchOnly when an element is added; its later events are of an element that cannot be set, too."""
+    wire = Wire()
+    fetching = Fetching("f1", rule(), policy="every")
+    wire.fetch(fetching)
+    wire.answer_all()
+    wire.hear({"method": "f1", "params": {"path": "a", "event": "add", "value": 1, "fetchOnly": True}})
+    for told in ("change", "remove", "add", "change"):
+        wire.hear({"method": "f1", "params": {"path": "a", "event": told, "value": 2}})
+    assert [(event.kind, event.fetch_only) for event in fetching.take()] == [
+        ("add", True),
+        ("change", True),
+        ("remove", True),
+        ("add", False),
+        ("change", False),
+    ]
+
+
 def test_run_ends_with_its_fetch() -> None:
     """What comes for a fetch that has just ended is told to nobody."""
     wire = Wire()

@@ -95,12 +95,14 @@ class Fetch:
 
 @dataclass
 class Model:
+    strict: bool = False
+    """Whether no leaf may be above or below another one."""
     elements: dict[str, Element] = field(default_factory=dict)
     fetches: dict[int, dict[Any, Fetch]] = field(default_factory=lambda: defaultdict(dict))
     told: dict[tuple[int, Any], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, peer: int, path: str, value: Any, fetch_only: bool) -> Outcome:
-        if any(path == there or starts_below(path, there) or starts_below(there, path) for there in self.elements):
+        if path in self.elements or (self.strict and any(_are_related(path, there) for there in self.elements)):
             return Refused({"pathAlreadyExists": path})
         self.elements[path] = Element(peer, value, fetch_only)
         self._tell(path, "add")
@@ -180,8 +182,9 @@ class Model:
     def _event(self, path: str, event: str) -> dict[str, Any]:
         element = self.elements[path]
         value = {} if element.value is METHOD else {"value": element.value}
-        return {"path": path, "event": event, **value, **({"fetchOnly": True} if element.fetch_only else {})}
+        only = {"fetchOnly": True} if element.fetch_only and event == "add" else {}
+        return {"path": path, "event": event, **value, **only}
 
 
-def starts_below(path: str, node: str) -> bool:
-    return path.startswith(node + "/")
+def _are_related(one: str, other: str) -> bool:
+    return one.startswith(other + "/") or other.startswith(one + "/")

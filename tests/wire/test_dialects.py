@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from jetbus.wire.dialects import (
     legacy_node,
 )
 from jetbus.wire.jsonrpc import Params
+from jetbus.wire.legacy import VALUELESS
 
 DIALECTS = {dialect.name: dialect for dialect in (CLASSIC, NODE_JET_3, LEGACY, LEGACY_POSITIONAL, BINARY)}
 
@@ -28,22 +30,23 @@ class Leaf:
     path_json: bytes
     value: bytes | None
     schema: bytes | None = None
+    others: Mapping[str, bytes] = field(default_factory=dict)
     body: bytes = b"\x01\x04\x00\x00\x001.50"
     key: bytes = b"\x03\x00a/b"
 
 
 STATE = Leaf(b'"a/b"', b"1.50")
 METHOD = Leaf(b'"a/m"', None)
-DESCRIBED = Leaf(b'"a/b"', b"1", b'{"min":0}')
-DESCRIBED_METHOD = Leaf(b'"a/m"', None, b'{"args":[]}')
+DESCRIBED = Leaf(b'"a/b"', b"1", b'"a number"')
+DESCRIBED_METHOD = Leaf(b'"a/m"', None, b'"stops"')
 
 _CLASSIC_EVENTS = {
     "add": (STATE, "add", False, '{"path":"a/b","event":"add","value":1.50}'),
     "change": (STATE, "change", False, '{"path":"a/b","event":"change","value":1.50}'),
     "remove": (STATE, "remove", False, '{"path":"a/b","event":"remove","value":1.50}'),
     "add fetchOnly": (STATE, "add", True, '{"path":"a/b","event":"add","value":1.50,"fetchOnly":true}'),
-    "change fetchOnly": (STATE, "change", True, '{"path":"a/b","event":"change","value":1.50,"fetchOnly":true}'),
-    "remove fetchOnly": (STATE, "remove", True, '{"path":"a/b","event":"remove","value":1.50,"fetchOnly":true}'),
+    "change fetchOnly": (STATE, "change", True, '{"path":"a/b","event":"change","value":1.50}'),
+    "remove fetchOnly": (STATE, "remove", True, '{"path":"a/b","event":"remove","value":1.50}'),
     "add method": (METHOD, "add", False, '{"path":"a/m","event":"add"}'),
     "remove method": (METHOD, "remove", False, '{"path":"a/m","event":"remove"}'),
     "add method fetchOnly": (METHOD, "add", True, '{"path":"a/m","event":"add","fetchOnly":true}'),
@@ -75,13 +78,13 @@ _LEGACY_EVENTS = {
         DESCRIBED,
         "add",
         False,
-        '{"event":"add","path":"a/b","data":{"type":"state","schema":{"min":0},"value":1}}',
+        '{"event":"add","path":"a/b","data":{"type":"state","schema":"a number","value":1}}',
     ),
     "add method with schema": (
         DESCRIBED_METHOD,
         "add",
         False,
-        '{"event":"add","path":"a/m","data":{"type":"method","schema":{"args":[]}}}',
+        '{"event":"add","path":"a/m","data":{"type":"method","schema":"stops"}}',
     ),
     "change with schema": (DESCRIBED, "change", False, '{"event":"change","path":"a/b","data":{"value":1}}'),
 }
@@ -203,10 +206,14 @@ def test_nodes_of_2012() -> None:
 
 
 def test_elements_of_2012() -> None:
-    """A leaf is a state with its value or a method, either with its schema."""
+    """A leaf is a state with its value or a method, either with its schema, a text, and what else it was added with."""
     assert legacy_element(STATE) == b'{"type":"state","value":1.50}'
-    assert legacy_element(DESCRIBED) == b'{"type":"state","schema":{"min":0},"value":1}'
+    assert legacy_element(DESCRIBED) == b'{"type":"state","schema":"a number","value":1}'
     assert legacy_element(METHOD) == b'{"type":"method"}'
+    assert legacy_element(Leaf(b'"a"', VALUELESS)) == b'{"type":"state"}'
+    assert legacy_element(Leaf(b'"a"', b"null")) == b'{"type":"state","value":null}'
+    assert legacy_element(Leaf(b'"a"', b"1", b'{"min":0}')) == b'{"type":"state","schema":"{\\"min\\":0}","value":1}'
+    assert legacy_element(Leaf(b'"a"', None, None, {"by": b"1"})) == b'{"type":"method","by":1}'
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, LEGACY_POSITIONAL], ids=["named", "positional"])

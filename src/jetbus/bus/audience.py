@@ -20,7 +20,7 @@ from jetbus.bus.past import Then, with_ts
 from jetbus.bus.sorting import Window
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc
-from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.dialects import CLASSIC, Dialect, legacy_tail, with_schema
 from jetbus.wire.framing import Framing
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Outbox(Protocol):
         """The peer has left the audience: what it was told before must not be replaced by what comes later."""
 
 
-Key = tuple[bytes, Rule, str, str, "Auth | None", bool]
+Key = tuple[Any, ...]
+"""All that the bytes of an audience depend on."""
 Event = Any
 """What is to be told, as the audience's dialect has it; only the audience itself looks into it."""
 
@@ -113,6 +114,7 @@ class Audience:
         "plain",
         "raw",
         "rule",
+        "separators",
         "value_test",
         "window",
     )
@@ -131,6 +133,7 @@ class Audience:
         self.value_test = rule.matches_value
         self.matched: set[Element] = set()
         """The elements whose value matches, where the rule looks at values."""
+        self.separators = ""
         self.nodes: dict[str, int] = {}
         """The nodes it knows of and how many leaves are below each, where its dialect tells nodes."""
         self.window = Window(rule.sort, auth) if rule.sort and dialect.sorts else None
@@ -270,6 +273,15 @@ class Audience:
         elif before:
             self.matched.discard(element)
             self._tell_element("remove", element)
+
+    def on_described(self, element: Element, data: bytes) -> None:
+        """What describes an element has changed, perhaps with its value; ``data`` are the changed members."""
+        if self.value_test is not None and not (element in self.matched and self.sees_value(element)):
+            self.on_change(element)  # it comes, goes or stays away
+        elif self.dialect.tells_nodes:
+            self.tell("described", element.path, legacy_tail("change", element.path_json, data))
+        else:
+            self.tell("described", element.path, with_schema(self.tail("change", element), element.schema))
 
     def on_remove(self, element: Element) -> None:
         if self.value_test is not None:

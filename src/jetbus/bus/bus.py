@@ -17,6 +17,7 @@ from msgspec import Raw, UnsetType
 
 from jetbus.bus import frames, services
 from jetbus.bus.audience import Outbox
+from jetbus.bus.batches import Batches, awaited_ids
 from jetbus.bus.fetches import Fetches
 from jetbus.bus.given import add_details, given, path_of, read_timeout
 from jetbus.bus.limits import Limits
@@ -29,6 +30,7 @@ from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
 from jetbus.errors import (
     Foreign,
+    Invalid,
     InvalidRequest,
     JetError,
     LimitReached,
@@ -44,17 +46,27 @@ from jetbus.errors import (
     TimedOut,
     UnknownService,
 )
-from jetbus.paths import DAEMON_NODE, is_daemons
+from jetbus.paths import DAEMON_NODE, SEPARATOR, is_daemons
 from jetbus.wire import jsonrpc, legacy
-from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
+from jetbus.wire.dialects import CLASSIC, LEGACY, LEGACY_POSITIONAL, TRUE, Dialect
 from jetbus.wire.framing import STREAM, Framing
-from jetbus.wire.jsonrpc import ABSENT, ID_STARTS, RESULT_BYTES, Envelope, Message, decode_message, is_compact, read_id
+from jetbus.wire.jsonrpc import (
+    ABSENT,
+    ID_STARTS,
+    RESULT_BYTES,
+    Envelope,
+    Message,
+    Params,
+    decode_message,
+    is_compact,
+    read_id,
+)
 
 log = logging.getLogger("jetbus.bus")
 
 _EMPTY = Raw(b"{}")
 _CHANGED = CLASSIC.changed
-_JSONRPC_2 = Raw(b'"2.0"')
+_JSONRPC_2 = jsonrpc.VERSION
 _CHANGE_BYTES = len('{"method":"change","params":{"path":"","value":}}')
 _ANSWERED, _TRUE = b'{"id":', b',"result":true}'
 """How an owner's usual answer begins and ends."""
@@ -71,7 +83,8 @@ class Bus:
     def __init__(
         self,
         *,
-        strict: bool = True,
+        tree: str = "auto",
+        separators: str = SEPARATOR,
         limits: Limits | None = None,
         timeout_s: float = 5.0,
         users: Users | None = None,
@@ -80,7 +93,7 @@ class Bus:
         self.configure(limits or Limits(), timeout_s)
         self.users = users
         self.worker: Worker = worker or AtOnce()
-        self.tree = Tree(strict=strict)
+        self.tree = Tree(tree, separators)
         self.fetches = Fetches(self.tree)
         self.routes = Routes()
         self.sessions: dict[int, Session] = {}
@@ -130,7 +143,7 @@ class Bus:
         """A peer is gone: it is told nothing more, those who wait for it are told so, then what it owned is removed."""
         if session.gone:
             return
-        session.gone = True
+        session.gone, session.put_off = True, None
         del self.sessions[session.number]
         for fetch_id in list(session.fetches):
             self.fetches.leave(session, fetch_id)
@@ -200,6 +213,8 @@ class Bus:
                     request_id = b"" + message.id
                     if request_id[0] not in ID_STARTS:
                         request_id = read_id(message.id)
+                    if message.jsonrpc and method is not None:
+                        request_id = self._echo(session, request_id, message.jsonrpc)
                 each_once = False
                 if request_id and method and params is not None and params.path and len(text) <= short_bytes:
                     each_once = text.count(b":") == (5 if params.value or params.args else 4)
@@ -214,10 +229,25 @@ class Bus:
                 else:
                     answer = self._serve_rare(session, method, jsonrpc.decode_envelope(text), request_id)
             except JetError as error:
-                self._refuse(session, request_id, method, text, error)
+                self._refuse(session, self._echo(session, request_id, message.jsonrpc), method, text, error)
                 continue
             if answer is not None and request_id:
-                session.answer(request_id, answer)
+                # A request that has just shown its peer to be of 2012 is answered so, too.
+                session.answer(
+                    self._echo(session, request_id, message.jsonrpc) if message.jsonrpc else request_id, answer
+                )
+
+    @staticmethod
+    def _echo(session: Session, request_id: bytes, version: Raw) -> bytes:
+        """The id as it is answered: a peer of 2012 that says ``jsonrpc`` is answered with it."""
+        if not request_id or version != _JSONRPC_2 or not session.dialect.tells_nodes:
+            return request_id
+        session.speaks_jsonrpc = True
+        return jsonrpc.with_version(request_id)
+
+    def echoed(self, session: Session, request: services.Request) -> bytes:
+        """The id of a request as it is answered, once the dialect of its peer is known."""
+        return self._echo(session, request.id, request.jsonrpc)
 
     def receive_binary(self, session: Session, messages: Sequence[bytes], now: float) -> None:
         """Messages from a peer that speaks binary."""
@@ -227,7 +257,7 @@ class Bus:
 
     def _receive_unusual(self, session: Session, text: bytes, problem: Exception) -> None:
         """A text that is no plain message: a batch, a form of 2012, parameters of the wrong type, or no JSON at all."""
-        request_id, method = b"", None
+        request_id, method, version = b"", None, ABSENT
         try:
             if isinstance(problem, jsonrpc.TooDeep):
                 self.limit_hits["depth_max"] += 1
@@ -237,14 +267,18 @@ class Bus:
                 self._receive_batch(session, text)
                 return
             envelope = jsonrpc.diagnose(text)
+            version = envelope.jsonrpc
             request_id = jsonrpc.read_id(envelope.id)
             method = jsonrpc.read_method(envelope.method)
             if jsonrpc.has_doubled_key(text):
                 raise InvalidRequest(Raw(text), "a key is given twice")
+            if method not in self._busy and method not in services.RARE:
+                raise UnknownService(method)
             if bytes(envelope.params)[:1] == b"[" and method != "echo":
                 envelope.params = legacy.name_params(method, envelope.params)
                 if method in legacy.POSITIONS:
                     session.dialect = LEGACY_POSITIONAL
+            request_id = self._echo(session, request_id, version)
             service = self._busy.get(method)
             if service is not None:
                 params = jsonrpc.read_params(envelope.params)
@@ -253,10 +287,10 @@ class Bus:
             else:
                 answer = self._serve_rare(session, method, envelope, request_id)
         except JetError as error:
-            self._refuse(session, request_id, method, text, error)
+            self._refuse(session, self._echo(session, request_id, version), method, text, error)
             return
         if answer is not None and request_id:
-            session.answer(request_id, answer)
+            session.answer(self._echo(session, request_id, version), answer)
 
     def _receive_batch(self, session: Session, text: bytes) -> None:
         members = jsonrpc.read_batch(text)
@@ -264,6 +298,16 @@ class Bus:
             raise self.limit_reached("batch_max", "too many messages in a batch")
         if not members:
             raise InvalidRequest([], "an empty batch")
+        # A peer that owns or fetches something has shown its dialect before.
+        is_new = not session.elements and not session.fetches
+        if session.dialect.tells_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
+            limit = self.limits.batch_bytes_max
+            batches = session.batches or Batches(session, limit, lambda: self.limit_hits.update(["batch_bytes_max"]))
+            batches.handle(awaited_ids(members), lambda: self._receive_members(session, text, members))
+        else:
+            self._receive_members(session, text, members)
+
+    def _receive_members(self, session: Session, text: bytes, members: list[bytes]) -> None:
         if text.find(b"[") == text.rfind(b"[") or not any(member.startswith(b"[") for member in members):
             self.receive(session, members, self.now)
             return
@@ -277,7 +321,9 @@ class Bus:
         service = services.RARE.get(method)
         if service is None:
             raise UnknownService(method)
-        return service(self, session, services.Request(request_id, envelope.params, envelope.jsonrpc == _JSONRPC_2))
+        version = envelope.jsonrpc
+        by_jsonrpc = version == _JSONRPC_2 and not session.dialect.tells_nodes
+        return service(self, session, services.Request(request_id, envelope.params, by_jsonrpc, version))
 
     # -- services that would block: the session's next messages wait for the answer
 
@@ -297,6 +343,19 @@ class Bus:
             session.send(session.dialect.result(request_id, outcome))
         session.released()
 
+    def fetch_in_turn(self, session: Session, then: Callable[[], None]) -> None:
+        """Begin a fetch when it is the session's turn; its next messages wait for that."""
+
+        def resume() -> None:
+            if session.put_off is resume:
+                session.put_off = None
+                session.held = False
+                then()
+                session.released()
+
+        session.held, session.put_off = True, resume
+        self.worker.in_turn(resume)
+
     def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
         """Refuse the request that held the session, but not at once."""
         self.worker.later(delay_s, lambda: self.release(session, request_id, error))
@@ -309,6 +368,8 @@ class Bus:
             return
         if isinstance(error, jsonrpc.BadId):
             request_id = b"null"
+        elif isinstance(error, jsonrpc.LoneSurrogate):
+            request_id = error.request_id
         if isinstance(error, ParamError):
             error.got(jsonrpc.got_of(text, error))
         self.answer_error(session, request_id, error)
@@ -317,6 +378,8 @@ class Bus:
         """Send an error in the words of the session's dialect."""
         told = error.wire()
         keys = session.dialect.error_keys
+        if session.dialect.tells_nodes and request_id in (b"", b"null"):
+            request_id = jsonrpc.with_version(b"null") if session.speaks_jsonrpc else b"null"
         if keys and isinstance(error.data, dict):
             told["data"] = {keys.get(key, key): value for key, value in error.data.items()}
         session.send(session.dialect.failure(request_id, told))
@@ -338,7 +401,7 @@ class Bus:
         element = Element(path, jsonrpc.encode(path), b"" + value if value else None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
-        if params.element or params.fetchOnly or params.access or params.timeout:
+        if params.element or params.fetchOnly or params.access or params.timeout or params.schema:
             add_details(element, params)
         self.hang_in(element)
         return session.dialect.done
@@ -351,7 +414,9 @@ class Bus:
         most = limits.elements_max
         if len(self.tree.elements) >= most and self.element_count >= most:
             raise self.limit_reached("elements_max", "too many states and methods")
-        if path[:1] == DAEMON_NODE[0] and is_daemons(path):
+        if len(element.others) > limits.members_max:
+            raise self.limit_reached("members_max", "too many members describe the element")
+        if path[:1] == DAEMON_NODE[0] and is_daemons(path, self.tree.separators):
             raise Occupied(path)
         self.put_in(element)
 
@@ -378,23 +443,49 @@ class Bus:
     def _change(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
         params = given(message)
         path = path_of(params)
-        if not params.value:
+        if not (params.value or params.element or params.schema):
             raise MissingParam("value")
-        self.publish(self.owned_state(session, path), bytes(params.value))
+        element = self.owned(session, path)
+        if params.value and not element.is_method:
+            self.publish(element, bytes(params.value))
+        elif params.value and not session.dialect.tells_nodes:
+            raise NotState(path)
+        else:
+            self.post(session, self._description(session, path, params))
         return session.dialect.done
 
+    @staticmethod
+    def _description(session: Session, path: str, params: Params) -> legacy.Post:
+        """What a change says about an element, not about its value."""
+        if params.schema and not session.dialect.tells_nodes:
+            return legacy.describe(path, bytes(params.schema))
+        if params.element and session.dialect is CLASSIC:
+            session.dialect = LEGACY
+        if params.element or params.value:  # of a method only the element can change
+            return legacy.Post(path, params.element or params.value, "element")
+        return legacy.Post(path, Raw(b'{"schema":' + params.schema + b"}"), "params")
+
     def post(self, session: Session, post: legacy.Post) -> None:
-        """A change as 2012 had it: any field of the element."""
-        element = self.owned_state(session, post.path)
+        """Change any members of an element."""
+        element = self.owned(session, post.path)
+        if post.value and element.is_method:
+            raise NotState(post.path)
+        if post.type is not None and (post.type == "method") is not element.is_method:
+            raise Invalid("type", f"{post.path} keeps its type; remove it and add another element")
+        others = {**element.others, **post.others}
+        if len(others) > self.limits.members_max:
+            raise self.limit_reached("members_max", "too many members describe the element")
         if post.schema is not None:
-            element.schema = bytes(post.schema)
+            element.schema = post.schema
+        if post.others:
+            element.others = others
         if post.value:
             element.value = bytes(post.value)
             if self.record is not None:
                 self.record.note((element.path, element.value, session.label))
         for audience in element.audiences:
-            if audience.dialect.tells_nodes:
-                audience.tell("change", element.path, legacy_tail("change", element.path_json, bytes(post.data)))
+            if audience.dialect.tells_schema and post.describes:
+                audience.on_described(element, post.data)
             elif post.value:
                 audience.on_change(element)
 
@@ -413,8 +504,7 @@ class Bus:
                 audience.on_change(element)
                 continue
             if not tail:
-                end = b',"fetchOnly":true}}' if element.fetch_only else b"}}"
-                tail = b"".join((b'"params":{"path":', element.path_json, _CHANGED, element.value or b"", end))
+                tail = b"".join((b'"params":{"path":', element.path_json, _CHANGED, element.value or b"", b"}}"))
             audience.tell("change", element.path, tail)
 
     def owned(self, session: Session, path: str) -> Element:
@@ -451,7 +541,7 @@ class Bus:
             return
         timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
         tail = element.dialect.route(message.method, element, params)  # type: ignore[arg-type]
-        by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2
+        by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2 and not session.dialect.tells_nodes
         route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
         if self.record is not None:
             route.asked = bytes(params.value if is_set else params.args)
@@ -525,3 +615,14 @@ class Bus:
             tell_asked(self.record, route, error.wire())
         if not route.requester.gone:
             self.answer_error(route.requester, route.request_id, error)
+
+
+def _has_legacy(members: Sequence[bytes]) -> bool:
+    """Whether there is a request of 2012 among the members of a batch."""
+    for member in members:
+        try:
+            if legacy.is_legacy(jsonrpc.decode_envelope(member)):
+                return True
+        except (JetError, *jsonrpc.UNREADABLE):
+            continue
+    return False

@@ -19,7 +19,7 @@ from jetbus.bus.together import TogetherAudience
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
-from jetbus.wire.dialects import CLASSIC, legacy_node
+from jetbus.wire.dialects import CLASSIC, CLASSIC_WITH_SCHEMA, Dialect, legacy_node
 
 
 class Fetches:
@@ -46,22 +46,37 @@ class Fetches:
     # -- joining and leaving
 
     def join(
-        self, session: Session, fetch_id: bytes, rule: Rule, *, every: bool = False, together: bool = False
+        self,
+        session: Session,
+        fetch_id: bytes,
+        rule: Rule,
+        *,
+        every: bool = False,
+        together: bool = False,
+        schema: bool = False,
     ) -> Audience:
         """Make a session a member of the audience for its fetch; it is told nothing yet."""
-        audience = self._audience(session, fetch_id, rule, every, together)
+        dialect = session.dialect
+        if schema and dialect is CLASSIC and rule.sort is None:
+            dialect = CLASSIC_WITH_SCHEMA
+        audience = self._audience(session, dialect, fetch_id, rule, every, together)
         if audience.key not in self._audiences:
             self._enlist(audience)
         audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
         return audience
 
-    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, every: bool, together: bool) -> Audience:
+    def _audience(
+        self, session: Session, dialect: Dialect, fetch_id: bytes, rule: Rule, every: bool, together: bool
+    ) -> Audience:
         """The audience for a fetch, which may be a new one."""
-        known, dialect, framing, auth = self._audiences, session.dialect, session.framing, session.auth
+        known, framing, auth = self._audiences, session.framing, session.auth
         if not dialect.is_binary:
             kind = TogetherAudience if together and dialect is CLASSIC and rule.sort is None else Audience
             wanted = kind(fetch_id, rule, dialect, framing, auth, every)
+            if dialect.tells_nodes:
+                wanted.separators = session.separators or self._tree.separators
+                wanted.key += (wanted.separators,)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
             wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
@@ -91,7 +106,7 @@ class Fetches:
         if audience.dialect.tells_nodes:
             self._node_watchers.append(audience)
             for element in self._tree.elements.values():
-                self._count_nodes(audience, element, nodes_of(element.path), 1)
+                self._count_nodes(audience, element, 1)
         elements = self._wanted(audience)
         for element in elements:
             element.audiences += (audience,)
@@ -165,7 +180,7 @@ class Fetches:
     def on_add(self, element: Element) -> None:
         """Tell of a new leaf and, before it, of the nodes that came into being with it."""
         if self._node_watchers:
-            self._tell_nodes("add", element, nodes_of(element.path), 1)
+            self._tell_nodes("add", element, 1)
         if not self._audiences:
             return
         element.audiences = tuple(self._find(element))
@@ -182,24 +197,24 @@ class Fetches:
         for audience in element.audiences:
             audience.on_remove(element)
         if self._node_watchers:
-            self._tell_nodes("remove", element, nodes_of(element.path)[::-1], -1)
+            self._tell_nodes("remove", element, -1)
 
-    def _tell_nodes(self, kind: str, element: Element, nodes: list[str], step: int) -> None:
+    def _tell_nodes(self, kind: str, element: Element, step: int) -> None:
         for audience in self._node_watchers:
-            for node in self._count_nodes(audience, element, nodes, step):
+            for node in self._count_nodes(audience, element, step)[::step]:
                 if audience.rule.matches_path(node):
                     audience.tell(kind, node, legacy_node(kind, msgspec.json.encode(node)))
 
     @staticmethod
-    def _count_nodes(audience: Audience, element: Element, nodes: list[str], step: int) -> list[str]:
-        """Count a leaf in or out of its nodes as the audience knows them; gives those that came or went.
+    def _count_nodes(audience: Audience, element: Element, step: int) -> list[str]:
+        """Count a leaf in or out of its nodes as the audience knows them; gives those that came or went, root first.
 
         A node is there for an audience as long as there is a leaf below it that the audience may know of.
         """
         if is_daemons(element.path) or not element.shown_to(audience.auth):
             return []
         counts, turned = audience.nodes, []
-        for node in nodes:
+        for node in nodes_of(element.path, audience.separators):
             count = counts.get(node, 0) + step
             if count:
                 counts[node] = count

@@ -337,6 +337,7 @@ def _unfetch(bus: Bus, session: Session, asked: Asked) -> bytes:
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(number)
     bus.fetches.leave(session, fetch_id)
+    bus.worker.be_fair()
     return b""
 
 

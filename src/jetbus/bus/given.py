@@ -37,9 +37,10 @@ def add_details(element: Element, params: Params) -> None:
         if element.owner.dialect is CLASSIC:
             element.dialect = element.owner.dialect = LEGACY
         described = legacy.Element(params.element)
-        element.value = bytes(described.value) if described.value else None
-        element.is_method = not described.value
-        element.schema = None if described.schema is None else bytes(described.schema)
+        element.value, element.is_method = described.value, described.is_method
+        element.schema, element.others = described.schema, described.others
+    elif params.schema:
+        element.schema = bytes(params.schema)
     if params.fetchOnly and params.fetchOnly not in (TRUE, _FALSE):
         raise WrongType("fetchOnly")
     element.fetch_only = params.fetchOnly == TRUE

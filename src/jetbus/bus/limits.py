@@ -15,7 +15,11 @@ class Limits:
 
     depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message", "most": 500})
     batch_max: int = field(default=10_000, metadata={"help": "messages in one batch"})
+    batch_bytes_max: int = field(
+        default=10_000_000, metadata={"help": "bytes of the batch that answers a batch of the 2012 dialect"}
+    )
     path_chars_max: int = field(default=4096, metadata={"help": "characters of a path", "most": 16_383})
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
+    members_max: int = field(default=100, metadata={"help": "members that describe one state or method, as in 2012"})
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
     routes_max: int = field(default=10_000, metadata={"help": "requests waiting for one owner"})

@@ -21,6 +21,12 @@ class Worker(Protocol):
     def later(self, delay_s: float, then: Callable[[], None], /) -> None:
         """Run ``then`` after a while."""
 
+    def in_turn(self, then: Callable[[], None], /) -> None:
+        """Run ``then``, which begins a fetch, when it is its peer's turn."""
+
+    def be_fair(self) -> None:
+        """A fetch has ended: the order between the messages of several peers matters for a moment."""
+
 
 class Users(Protocol):
     """The users that may authenticate. All calls may block; refusals are ``JetError``s."""
@@ -47,6 +53,11 @@ class AtOnce:
 
     def later(self, _delay_s: float, then: Callable[[], None]) -> None:
         then()
+
+    def in_turn(self, then: Callable[[], None]) -> None:
+        then()
+
+    def be_fair(self) -> None: ...
 
 
 class Nowhere:

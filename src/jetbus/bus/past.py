@@ -8,7 +8,7 @@ turn of the bus. Whatever the record does not have, because it is kept in sample
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from jetbus.errors import Invalid, InvalidRule, JetError
 from jetbus.rules import Rule
 from jetbus.wire import binary, jsonrpc
+from jetbus.wire.dialects import NO_MEMBERS
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
@@ -38,6 +39,7 @@ class Then(NamedTuple):
     fetch_only: bool = False
     ts: str = ""
     schema: bytes | None = None
+    others: Mapping[str, bytes] = NO_MEMBERS
 
     @property
     def key(self) -> bytes:

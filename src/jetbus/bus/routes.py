@@ -1,7 +1,8 @@
 """Requests on their way to an owner and back.
 
 A route is open until the owner answers, its time is up or the owner is lost, whichever comes first; anything later
-is dropped. Deadlines sit in buckets of one tick, so a request costs no timer of its own and leaves nothing behind.
+is dropped. Deadlines sit in buckets of one tick, so a request costs no timer of its own. A bucket outlives its routes
+until its tick has come or there are too many empty ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from jetbus.bus.session import Session
 
-TICKS_PER_S = 100
+TICKS_PER_S = 1000
+"""Event loops keep time in milliseconds, so that finer ticks would gain nothing."""
+BUCKETS_KEPT = 10_000
+"""Empty buckets are looked for when there are more buckets than that, and twice as many as at the last time."""
 
 
 class Route(Struct, eq=False):
@@ -46,6 +50,7 @@ class Routes:
         self._count = 0
         self._buckets: dict[int, dict[bytes, Route]] = {}
         self._ticks: list[int] = []
+        self._sweep_at = BUCKETS_KEPT
         # Requests that came together have the same deadline; this is the bucket of the last one while there is one.
         self._deadline = -1.0
         self._bucket: dict[bytes, Route] = {}
@@ -66,12 +71,20 @@ class Routes:
         tick = int(deadline * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
+            if len(self._ticks) > self._sweep_at:
+                self._sweep()
             bucket = self._buckets[tick] = {}
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
                 self.wake(tick / TICKS_PER_S)
         self._deadline, self._bucket = deadline, bucket
         return bucket
+
+    def _sweep(self) -> None:
+        """Forget the empty buckets: those of long timeouts would wait for their tick, hours after the answer."""
+        self._buckets = {tick: bucket for tick, bucket in self._buckets.items() if bucket}
+        self._ticks = sorted(self._buckets)
+        self._sweep_at = max(BUCKETS_KEPT, 2 * len(self._ticks))
 
     @staticmethod
     def close(owner: Session, route_id: bytes) -> Route | None:

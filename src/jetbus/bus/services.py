@@ -28,6 +28,7 @@ from jetbus.errors import (
     UserRefused,
     WrongType,
 )
+from jetbus.paths import SEPARATORS
 from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
@@ -48,7 +49,9 @@ class Request(NamedTuple):
     id: bytes
     params: Raw
     by_jsonrpc: bool
-    """Whether it said ``jsonrpc``, as only C++ peers do."""
+    """Whether it is a C++ peer's: these say ``jsonrpc``."""
+    jsonrpc: Raw = jsonrpc.ABSENT
+    """What it said of ``jsonrpc``."""
 
     def named(self) -> dict[str, Any]:
         """The parameters as Python values."""
@@ -77,13 +80,13 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
         raise FetchIdInUse(Raw(fetch_id))
     if len(session.fetches) >= bus.limits.fetches_max:
         raise bus.limit_reached("fetches_max", "too many fetches of one peer")
-    done = jsonrpc.result(request.id, session.dialect.done) if request.id else b""
+    done = jsonrpc.result(bus.echoed(session, request), session.dialect.done) if request.id else b""
     # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.tells_nodes
 
     def begin() -> Begun:
-        every, together = params.get("every") is True, params.get("together") is True
-        audience = bus.fetches.join(session, fetch_id, rule, every=every, together=together)
+        options = {name: params.get(name) is True for name in ("every", "together", "schema")}
+        audience = bus.fetches.join(session, fetch_id, rule, **options)
         return Begun(audience, fetch_id, done, events_first)
 
     start_fetch(bus, session, request.id, rule, params, begin)
@@ -97,20 +100,27 @@ def start_fetch(
     params: dict[str, Any],
     begin: Callable[[], Begun],
 ) -> None:
-    """Begin a fetch, now or at an instant of the past."""
+    """Begin a fetch, at the present or at an instant of the past.
+
+    The present is that of the peer's turn: what others have sent before counts, what they have sent since does not.
+    """
     instant = asked_instant(bus, session, params)
     if instant is not None:
         fetch_since(bus, session, request_id, rule, instant, begin)
         return
-    if rule.sees_daemon:
-        bus.refresh()
-    audience, fetch_id, response, events_first = begin()
-    if response and not events_first:
-        session.send(response)
-    for frame in bus.fetches.initial(audience, fetch_id):
-        session.outbox.put(frame)
-    if response and events_first:
-        session.send(response)
+
+    def tell_present() -> None:
+        if rule.sees_daemon:
+            bus.refresh()
+        audience, fetch_id, response, events_first = begin()
+        if response and not events_first:
+            session.send(response)
+        for frame in bus.fetches.initial(audience, fetch_id):
+            session.outbox.put(frame)
+        if response and events_first:
+            session.send(response)
+
+    bus.fetch_in_turn(session, tell_present)
 
 
 def _fetch_id(request: Request) -> bytes:
@@ -126,18 +136,14 @@ def _fetch_id(request: Request) -> bytes:
     raise WrongType("id")
 
 
-_LEGACY_WORDS = {"matcher", "match", "unmatch"}
-
-
 def _rule(session: Session, params: dict[str, Any]) -> Rule:
-    if params.keys() & _LEGACY_WORDS:
+    if params.keys() & legacy.MATCHER_WORDS:
         if session.dialect is not LEGACY_POSITIONAL:
             session.dialect = LEGACY
         return read_matcher(params.get("matcher", params))
-    rule = read_rule(params)
-    if rule.sort is not None and not session.dialect.sorts:
-        return read_rule({name: value for name, value in params.items() if name != "sort"})
-    return rule
+    if "sort" in params and not session.dialect.sorts:
+        params = {name: value for name, value in params.items() if name != "sort"}
+    return read_rule(params)
 
 
 def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
@@ -145,6 +151,7 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(Raw(fetch_id))
     bus.fetches.leave(session, fetch_id)
+    bus.worker.be_fair()
     return session.dialect.done
 
 
@@ -158,7 +165,8 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
     auth = session.auth
     found = matches(bus, session, rule, skip_methods=request.by_jsonrpc)
     if rule.sort is None:
-        entries = [_shown(element, element.fetch_only_for(auth)) for _, element in found]
+        with_schema = params.get("schema") is True
+        entries = [_shown(element, element.fetch_only_for(auth), with_schema) for _, element in found]
     else:
         entries = [entry(position, element, element.fetch_only_for(auth)) for position, element in found]
     return b"[" + b",".join(entries) + b"]"
@@ -193,10 +201,11 @@ def _passes(test: Callable[[Any], bool], element: Element) -> bool:
     return value is not None and test(jsonrpc.loads(value))
 
 
-def _shown(element: Element, fetch_only: bool) -> bytes:
+def _shown(element: Element, fetch_only: bool, with_schema: bool) -> bytes:
     value = b"" if element.value is None else b',"value":' + element.value
     only = b',"fetchOnly":true' if fetch_only else b""
-    return b'{"path":%b,"event":"add"%b%b}' % (element.path_json, value, only)
+    schema = b',"schema":' + element.schema if with_schema and element.schema is not None else b""
+    return b'{"path":%b,"event":"add"%b%b%b}' % (element.path_json, value, only, schema)
 
 
 # -- info, config, echo, post
@@ -231,14 +240,25 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
         raise EncodingNotSupported(params["encoding"])
     if "peer" in params:
         raise Invalid("peer", "a peer configures only itself")
+    if "separator" in params:
+        session.separators = _separators(params["separator"])
     if params.get("batches") is True:
         if session.fetches or session.outbox.slow:
             raise Invalid("batches", "say so before the first fetch")
+        if session.batches is not None:
+            raise Invalid("batches", "say so outside of a batch")
         session.take_batches()
     return session.dialect.done
 
 
 NAME_CHARS_MAX = 256
+
+
+def _separators(given: Any) -> str:
+    """What makes nodes of paths for a peer of 2012, in the fetches and adds that follow."""
+    if given not in SEPARATORS:
+        raise Invalid("separator", f"separator is one of {' '.join(SEPARATORS)}")
+    return str(given)
 
 
 def _echo(_bus: Bus, _session: Session, request: Request) -> bytes:
@@ -250,7 +270,7 @@ def _post(bus: Bus, session: Session, request: Request) -> bytes:
         session.dialect = LEGACY
     if not request.params:
         raise MissingParam("params")
-    bus.post(session, legacy.Post(request.params))
+    bus.post(session, legacy.read_post(request.params))
     return session.dialect.done
 
 

@@ -11,6 +11,7 @@ from jetbus.wire.framing import BATCHES, STREAM, Framing
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
     from jetbus.bus.audience import Audience, Outbox
+    from jetbus.bus.batches import Batches
     from jetbus.bus.routes import Route
     from jetbus.bus.tree import Element
 
@@ -21,6 +22,7 @@ class Session:
     __slots__ = (
         "__weakref__",
         "auth",
+        "batches",
         "dialect",
         "elements",
         "fetches",
@@ -35,9 +37,12 @@ class Session:
         "number",
         "outbox",
         "put",
+        "put_off",
         "refused",
         "released",
         "routes",
+        "separators",
+        "speaks_jsonrpc",
         "waiting",
     )
 
@@ -62,6 +67,8 @@ class Session:
         """Nothing has been received yet: the first message tells a node-jet 3 peer."""
         self.held = False
         """Its messages wait until a slow service has answered."""
+        self.put_off: Callable[[], None] | None = None
+        """Begins the fetch that its messages wait for, where that has been put off until it is its turn."""
         self.waiting: list[bytes] = []
         self.released: Callable[[], None] = lambda: None
         """Called when its messages need not wait any longer."""
@@ -69,6 +76,12 @@ class Session:
         self.refused = ""
         """Why the peer cannot be served at all; it is told and closed."""
         self.logins_failed = 0
+        self.batches: Batches | None = None
+        """Its batches that are not yet answered, where they are answered as a whole."""
+        self.speaks_jsonrpc = False
+        """Whether it says ``jsonrpc`` and, being of 2012, is answered with it."""
+        self.separators = ""
+        """What separates the segments of paths in its eyes, if not what the bus says."""
 
     def take_batches(self) -> None:
         """Tell it from now on all that is written together in one message, where there is a frame a message."""

@@ -1,23 +1,24 @@
 """The tree of states and methods.
 
-A leaf is a state or a method; the nodes above it are only counted. In a strict tree a position holds a leaf or a
-node, never both. The tree knows nothing of peers beyond who owns a leaf, and tells nobody.
+A leaf is a state or a method; the nodes above it are only counted. A position is free for a leaf if no leaf is there
+and, where the tree is strict or its owner speaks the dialect of 2012, no node and no leaf above it either. The tree
+knows nothing of peers beyond who owns a leaf, and tells nobody.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from jetbus.bus.access import Access, Auth
 from jetbus.errors import Occupied
-from jetbus.paths import is_daemons, parent_of
+from jetbus.paths import SEPARATOR, is_daemons, nodes_of, parent_of
 from jetbus.rules import Rule
 from jetbus.wire import binary
-from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.dialects import CLASSIC, NO_MEMBERS, Dialect
 
 if TYPE_CHECKING:
     from jetbus.bus.audience import Audience
@@ -36,6 +37,9 @@ class Element(Struct, eq=False):
     access: Access | None = None
     timeout_s: float | None = None
     schema: bytes | None = None
+    """What it is, in its owner's words, as JSON."""
+    others: Mapping[str, bytes] = NO_MEMBERS
+    """Further members that its owner described it with."""
     dialect: Dialect = CLASSIC
     """How it was added, and so how requests reach its owner."""
     number: int = 0
@@ -84,10 +88,18 @@ class TypedElement(Element, eq=False):
 
 
 class Tree:
-    """All leaves by path, in order of creation, and how many leaves and nodes hang directly below each node."""
+    """All leaves by path, in order of creation, and how many leaves and nodes hang directly below each node.
 
-    def __init__(self, *, strict: bool = True) -> None:
-        self.strict = strict
+    ``kind`` says whose leaves keep off nodes and other leaves: ``strict`` all, ``flat`` none, ``auto`` those of owners
+    whose dialect knows nodes. Programs of the other dialects add ``a`` and ``a/b`` side by side.
+    """
+
+    def __init__(self, kind: str = "auto", separators: str = SEPARATOR) -> None:
+        self._strict = kind == "strict"
+        self._auto = kind == "auto"
+        self.separators = separators
+        self._other_nodes: dict[str, dict[str, int]] = {}
+        """How many leaves are below each node, for peers with separators of their own."""
         self.elements: dict[str, Element] = {}
         self.nodes: dict[str, int] = {}
         self._created = 0
@@ -99,30 +111,60 @@ class Tree:
     def add(self, element: Element) -> None:
         """Hang a leaf in."""
         path, elements, counts = element.path, self.elements, self.nodes
-        if path in elements or (self.strict and path in counts):
+        if path in elements:
             raise Occupied(path)
-        parent = parent_of(path)
+        if self._strict or (self._auto and element.dialect.tells_nodes):
+            self._check_relatives(path, element.owner.separators or self.separators)
+        parent = parent_of(path, self.separators)
         if parent in counts:
             counts[parent] += 1
         elif parent:
-            self._grow(path, parent)
+            self._grow(parent)
         self._created = element.number = self._created + 1
         elements[path] = element
+        if self._other_nodes:
+            self._count_others(path, 1)
         if self._stale and path in self._stale:
             self._stale.discard(path)
         else:
             self._unsorted.append(path)
 
-    def _grow(self, path: str, parent: str) -> None:
-        """Make the nodes above a path, from the lowest one upwards to one that is there already."""
-        born = []
-        while parent and parent not in self.nodes:
-            if self.strict and parent in self.elements:
+    def _check_relatives(self, path: str, separators: str) -> None:
+        """Refuse a leaf where a node is, or below another leaf."""
+        elements, nodes = self.elements, self._nodes_by(separators)
+        if path in nodes:
+            raise Occupied(path)
+        parent = parent_of(path, separators)
+        while parent:
+            if parent in elements:
                 raise Occupied(path)
-            born.append(parent)
-            parent = parent_of(parent)
-        for node in born:
-            self.nodes[node] = 1
+            if self._strict and nodes is self.nodes and parent in nodes:
+                return  # no node of a strict tree is below a leaf
+            parent = parent_of(parent, separators)
+
+    def _nodes_by(self, separators: str) -> dict[str, int]:
+        """The nodes that these separators make; those of few sets of separators are kept."""
+        if separators == self.separators:
+            return self.nodes
+        if separators not in self._other_nodes:
+            self._other_nodes[separators] = {}
+            for path in self.elements:
+                self._count_others(path, 1, separators)
+        return self._other_nodes[separators]
+
+    def _count_others(self, path: str, step: int, *sets: str) -> None:
+        for separators in sets or self._other_nodes:
+            counts = self._other_nodes[separators]
+            for node in nodes_of(path, separators):
+                counts[node] = counts.get(node, 0) + step
+                if not counts[node]:
+                    del counts[node]
+
+    def _grow(self, parent: str) -> None:
+        """Make a node and those above it, up to one that is there already."""
+        while parent and parent not in self.nodes:
+            self.nodes[parent] = 1
+            parent = parent_of(parent, self.separators)
         if parent:
             self.nodes[parent] += 1
 
@@ -132,13 +174,15 @@ class Tree:
         self._stale.add(element.path)
         if len(self._stale) > 1000 and len(self._stale) > len(self.elements):
             self._sorted, self._unsorted, self._stale = [], list(self.elements), set()
-        node = parent_of(element.path)
+        if self._other_nodes:
+            self._count_others(element.path, -1)
+        node = parent_of(element.path, self.separators)
         while node:
             self.nodes[node] -= 1
             if self.nodes[node]:
                 break
             del self.nodes[node]
-            node = parent_of(node)
+            node = parent_of(node, self.separators)
 
     def matching(self, rule: Rule) -> list[Element]:
         """The leaves whose path the rule matches, in order of creation."""

@@ -19,12 +19,17 @@ from typing import Any, NamedTuple
 
 import jetbus
 from jetbus.bus.limits import Limits
+from jetbus.paths import SEPARATORS
 
 log = logging.getLogger("jetbus.config")
 
 
 class ConfigError(Exception):
     """A setting that cannot be; the text says which, why and what would do."""
+
+
+class AddressInUse(ConfigError):
+    """An address that another program listens on."""
 
 
 class Address(NamedTuple):
@@ -143,7 +148,16 @@ class Config(Limits):
     tls_cert: Path | None = _setting(None, Path, "FILE", "PEM certificate chain: TCP and WebSocket then speak TLS only")
     tls_key: Path | None = _setting(None, Path, "FILE", "PEM key of the certificate, unless it is in the same file")
     tree: str = _setting(
-        "strict", read_choice("strict", "flat"), "strict|flat", "strict: no state or method above or below another one"
+        "auto",
+        read_choice("auto", "strict", "flat"),
+        "auto|strict|flat",
+        "whether a state or method may be above another one: strict never, flat always, auto unless added as in 2012",
+    )
+    separator: str = _setting(
+        "/",
+        read_choice(*SEPARATORS),
+        "/|.|/.",
+        "what makes nodes of paths: slashes, dots or both",
     )
     timeout_s: float = _setting(
         5.0, read_seconds, "S", "how long an owner may take to answer a set or call", reload=True
@@ -204,6 +218,13 @@ class Config(Limits):
         "debug, info, warning or error, to standard error",
         reload=True,
     )
+    unasked: frozenset[str] = frozenset()
+    """No setting: the transports whose addresses are defaults next to one that was asked for. Where such a default is
+    in use, the daemon goes on without that transport."""
+
+
+TRANSPORTS = ("tcp", "ws", "unix", "binary", "binary_unix")
+"""The settings that are addresses, in the order of the ready line."""
 
 
 class Setting(NamedTuple):
@@ -239,6 +260,8 @@ def _settings() -> list[Setting]:
     rows = []
     for one in dataclasses.fields(Config):
         about = one.metadata
+        if not about:
+            continue
         rows.append(
             Setting(
                 one.name,
@@ -295,6 +318,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
             values[row.name] = row.value(environment[row.variable], row.variable)
         if flags[row.name] is not None:
             values[row.name] = row.value(flags[row.name], row.flag)
+    if any(values.get(name) is not None for name in TRANSPORTS):
+        values["unasked"] = frozenset(TRANSPORTS) - values.keys()
     config = Config(**values)
     if config.outbox_soft_bytes > config.outbox_hard_bytes:
         raise ConfigError(

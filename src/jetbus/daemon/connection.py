@@ -34,6 +34,9 @@ _ws_log = logging.getLogger("jetbus.websocket")
 
 HANDSHAKE_S = 10.0
 """How long a WebSocket peer may take to introduce itself."""
+WAITING_BYTES = 64 * 1024
+"""How much is read from a peer whose messages wait for a slow service; the rest stays in the socket."""
+_HEAD_END = b"\r\n\r\n"
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 27\r\n\r\nthis is no HTTP/1.1 request"
 
 
@@ -47,11 +50,13 @@ class Connection(asyncio.Protocol):
     def __init__(self, daemon: Daemon, kind: str) -> None:
         self._daemon = daemon
         self._bus = daemon.bus
+        self._turns = daemon.turns
         self.kind = kind
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.outbox: SocketOutbox = cast(SocketOutbox, None)
         self.session: Session | None = None
         self.address = ""
+        self._left = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -73,10 +78,29 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.outbox.close()
-        self._daemon.losing(self)
-        if self.session is not None:
-            self._bus.disconnect(self.session)
+        self._catch_up()
+        self._leave()
         self._daemon.lost(self)
+
+    def eof_received(self) -> None:
+        self._catch_up()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Remove the peer from the bus as soon as it is known to be gone: closing may wait for what is yet to write."""
+        if not self._left:
+            self._left = True
+            self._daemon.losing(self)
+            if self.session is not None:
+                self._bus.disconnect(self.session)
+
+    def _catch_up(self) -> None:
+        """Handle all that has arrived, out of turn; nothing more will."""
+        turns, messages = self._turns, self._turns.take(self)
+        handling, turns.handling = turns.handling, True
+        self.handle(messages)
+        turns.handling = handling
+        self.outbox.flush()  # before the transport is closed
 
     def pause_writing(self) -> None:
         self.outbox.pause()
@@ -85,10 +109,29 @@ class Connection(asyncio.Protocol):
         self.outbox.resume()
 
     def _receive(self, session: Session, messages: list[bytes]) -> None:
+        """Handle messages at once, or when it is their turn."""
+        turns, flow = self._turns, self._daemon.flow
+        if turns.fair and not turns.handling:
+            turns.collect(self, messages)
+            return
+        turns.serve(self)
+        flow.gather()
+        self._pass_on(session, messages)
+        flow.gathered()
+
+    def handle(self, messages: list[bytes]) -> None:
+        """Handle a fetch that was put off, then messages, since it is their turn."""
+        session = self.session
+        if session is None or session.gone:
+            return
+        self._turns.serve(self)
+        if session.put_off is not None:
+            session.put_off()
+        self._pass_on(session, messages)
+
+    def _pass_on(self, session: Session, messages: list[bytes]) -> None:
         now = self._daemon.now()
         receive = self._bus.receive_binary if self.dialect.is_binary else self._bus.receive
-        flow = self._daemon.flow
-        flow.gather()
         try:
             if session.fresh and messages:
                 receive(session, messages[:1], now)
@@ -98,21 +141,21 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("%s is closed: the daemon failed on what it sent", self.outbox.label)
             self.transport.abort()
-        flow.gathered()
         if session.refused:
             self._refuse(session, session.refused)
             self._hang_up(session.refused)
-        elif session.held:
+        elif session.held and sum(map(len, session.waiting)) > WAITING_BYTES and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def _on_released(self) -> None:
         """A slow service has answered: take in what has arrived meanwhile, then read on."""
         session = self.session
-        if session is None or self.transport.is_closing():
+        if session is None or session.gone:
             return
         waiting, session.waiting = session.waiting, []
-        self._receive(session, waiting)
-        if not session.held:
+        if waiting:
+            self._receive(session, waiting)
+        if not session.held and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _refuse(self, session: Session, problem: str) -> None:
@@ -145,6 +188,7 @@ class StreamConnection(Connection):
             return
         self._receive(session, self._decoder.feed(data))
         if self._decoder.overlong is not None:
+            self._catch_up()
             self._daemon.bus.limit_hits["message_bytes_max"] += 1
             allowed = self._daemon.config.message_bytes_max
             reason = f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
@@ -177,6 +221,8 @@ class WebSocketConnection(Connection):
         )
         self._fragments: list[bytes] = []
         self._heard = True
+        self._head_end = b""
+        """The last bytes of the handshake that have arrived."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -188,24 +234,45 @@ class WebSocketConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
-        protocol = self._protocol
-        if protocol.state is State.CONNECTING and not data[:1].isalpha():
-            protocol.receive_eof()  # whatever this is, a request starts with its method
-        else:
-            protocol.receive_data(data)
-        if isinstance(protocol.handshake_exc, InvalidMessage):
-            self.outbox.put(_BAD_REQUEST)
+        if self._protocol.state is State.CONNECTING:
+            following = self._shake_hands(data)
+            if following is None:
+                self._send_protocol()
+                return
+            data = following
+        self._protocol.receive_data(data)
         messages: list[bytes] = []
-        for event in protocol.events_received():
-            if isinstance(event, Request):
-                self._on_request(event)
-            elif isinstance(event, Frame):
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
                 self._on_frame(event, messages)
         if self.session is not None and not self.session.gone:
             self._receive(self.session, messages)
+        if self._protocol.state is not State.OPEN:
+            self._catch_up()
         self._send_protocol()
 
+    def _shake_hands(self, data: bytes) -> bytes | None:
+        """Take in the handshake, however it is cut; gives what follows it, None if there is no WebSocket (yet).
+
+        What follows is kept from the WebSocket library until the handshake is answered: it would answer a ping first.
+        """
+        protocol, seen = self._protocol, self._head_end
+        found = (seen + data).find(_HEAD_END)
+        end = len(data) if found < 0 else found + len(_HEAD_END) - len(seen)
+        self._head_end = (seen + data)[1 - len(_HEAD_END) :]
+        if seen or data[:1].isalpha():
+            protocol.receive_data(data[:end])
+        else:
+            protocol.receive_eof()  # whatever this is, a request starts with its method
+        if isinstance(protocol.handshake_exc, InvalidMessage):
+            self.outbox.put(_BAD_REQUEST)
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                self._on_request(event)
+        return data[end:] if protocol.state is State.OPEN else None
+
     def eof_received(self) -> None:
+        super().eof_received()
         self._protocol.receive_eof()
         self._send_protocol()
 
@@ -213,7 +280,7 @@ class WebSocketConnection(Connection):
         """Ask for a sign of life; without one since the last time, the peer is gone."""
         if self._protocol.state is not State.OPEN:
             return
-        held = self.session is not None and self.session.held  # nothing is read from it then, no pong either
+        held = self.session is not None and self.session.held  # it may be that nothing is read from it, no pong either
         if self._heard or held:
             self._protocol.send_ping(b"")
             self._send_protocol()
@@ -240,6 +307,7 @@ class WebSocketConnection(Connection):
             response = self._page(request.path.partition("?")[0])
         self._protocol.send_response(response)
         self._send_protocol()
+        self.outbox.flush()  # before a pong, which does not wait for the outbox
         if self._protocol.state is State.OPEN:
             if self._protocol.subprotocol == BINARY_SUBPROTOCOL:
                 self.framing, self.dialect = BINARY_WEBSOCKET, BINARY
@@ -257,6 +325,8 @@ class WebSocketConnection(Connection):
 
     def _on_frame(self, frame: Frame, messages: list[bytes]) -> None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            if frame.opcode is Opcode.PING and self._protocol.state is State.OPEN:
+                self._send_pongs()
             return
         if self.dialect.is_binary and frame.opcode is Opcode.TEXT:
             self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "the binary protocol has no text messages")
@@ -277,6 +347,15 @@ class WebSocketConnection(Connection):
         if decoder.pending_bytes or decoder.overlong is not None:
             self._protocol.fail(CloseCode.PROTOCOL_ERROR, "a frame does not end with its WebSocket message")
         return messages
+
+    def _send_pongs(self) -> None:
+        """Answer pings ahead of all messages: they ask whether the daemon lives, not what there is to read.
+
+        The outbox writes whole frames only, so there is always room for one between two writes.
+        """
+        pongs = b"".join(self._protocol.data_to_send())
+        if pongs:
+            self.transport.write(pongs)
 
     def _send_protocol(self) -> None:
         """Send what the WebSocket library has to say: handshake, pongs, close frames."""

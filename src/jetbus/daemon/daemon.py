@@ -18,17 +18,25 @@ from typing import Any
 
 from jetbus.bus.bus import Bus
 from jetbus.daemon.about import REFRESH_S, About, Page
-from jetbus.daemon.config import SETTINGS, Address, Config, ConfigError
+from jetbus.daemon.config import SETTINGS, TRANSPORTS, Address, AddressInUse, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
 from jetbus.daemon.control import Control
 from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.outbox import Flow
+from jetbus.daemon.turns import Turns
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
 from jetbus.loops import keep_alive
 
 log = logging.getLogger("jetbus.daemon")
 
+_FACES: dict[str, type[Connection]] = {
+    "tcp": StreamConnection,
+    "ws": WebSocketConnection,
+    "unix": StreamConnection,
+    "binary": BinaryConnection,
+    "binary_unix": BinaryConnection,
+}
 BACKLOG = 1024
 ASIDE_THREADS = 2
 STOP_S = 2.0
@@ -41,6 +49,8 @@ class Aside:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.turns: Turns
+        """Set by the daemon."""
         self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix="jetd-aside")
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -63,6 +73,17 @@ class Aside:
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self._loop.call_later(delay_s, then)
 
+    def in_turn(self, then: Callable[[], None]) -> None:
+        turns = self.turns
+        turns.be_fair(begins=True)
+        if turns.handling or turns.served is None:
+            then()
+        else:
+            turns.collect(turns.served, [])
+
+    def be_fair(self) -> None:
+        self.turns.be_fair()
+
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -82,13 +103,15 @@ class Daemon:
         self._tls = _tls_context(config)
         self._aside = Aside(self.loop)
         self.bus = Bus(
-            strict=config.tree == "strict",
+            tree=config.tree,
+            separators=config.separator,
             limits=config,
             timeout_s=config.timeout_s,
             users=Users.load(config.users) if config.users else None,
             worker=self._aside,
         )
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
+        self.turns = self._aside.turns = Turns(self.loop, self.flow.gather, self.flow.gathered)
         self.journaling: Journaling | None = None
         if config.journal is not None:
             self._keep_journal()
@@ -98,6 +121,8 @@ class Daemon:
         self.connections: set[Connection] = set()
         self.listening: dict[str, str] = {}
         """Where it listens, by kind, as in the ready line."""
+        self.left_out: list[str] = []
+        """The kinds that it goes on without, since somebody else has their default address."""
         self._servers: list[asyncio.AbstractServer] = []
         self._socket_files: list[Path] = []
         self._routes_timer: asyncio.TimerHandle | None = None
@@ -118,17 +143,8 @@ class Daemon:
         if self.journaling is not None:
             self.journaling.start()
         try:
-            if self.config.tcp:
-                self.listening["tcp"] = await self._listen("tcp", self.config.tcp, StreamConnection)
-            if self.config.ws:
-                self.listening["ws"] = await self._listen("ws", self.config.ws, WebSocketConnection)
-            if self.config.unix:
-                self.listening["unix"] = await self._listen_unix("unix", self.config.unix, StreamConnection)
-            if self.config.binary:
-                self.listening["binary"] = await self._listen("binary", self.config.binary, BinaryConnection)
-            if self.config.binary_unix:
-                name = self.config.binary_unix
-                self.listening["binary_unix"] = await self._listen_unix("binary_unix", name, BinaryConnection)
+            for kind in TRANSPORTS:
+                await self._listen_if_free(kind)
         except BaseException:
             await self.stop()
             raise
@@ -142,6 +158,21 @@ class Daemon:
             self.loop.create_task(_every(lambda: self.config.ws_ping_s, self._ping)),
         ]
 
+    async def _listen_if_free(self, kind: str) -> None:
+        """Listen on the address of a transport; a default that nobody asked for may be somebody else's."""
+        address = getattr(self.config, kind)
+        if address is None:
+            return
+        listen: Any = self._listen if isinstance(address, Address) else self._listen_unix
+        try:
+            self.listening[kind] = await listen(kind, address, _FACES[kind])
+        except AddressInUse:
+            if kind not in self.config.unasked:
+                raise
+            self.left_out.append(kind)
+            flag = kind.replace("_", "-")
+            log.warning("%s is left out: %s is in use; give --%s another address, or off", kind, address, flag)
+
     async def _listen(self, kind: str, address: Address, face: type[Connection]) -> str:
         socks = _bind(kind, address)
         for sock in socks:
@@ -149,7 +180,7 @@ class Daemon:
             try:
                 server = await self.loop.create_server(make, sock=sock, backlog=BACKLOG, ssl=self._tls)
             except OSError as problem:
-                raise ConfigError(f"cannot listen on {kind} {address}: {_cause(problem)}") from None
+                raise _cannot_listen(kind, address, problem) from None
             self._servers.append(server)
         host, port = socks[0].getsockname()[:2]
         return str(Address(host, port))
@@ -163,7 +194,7 @@ class Daemon:
             sock.bind("\0" + name[1:] if abstract else name)
         except OSError as problem:
             sock.close()
-            raise ConfigError(f"cannot listen on {kind} {name}: {_cause(problem)}") from None
+            raise _cannot_listen(kind, name, problem) from None
         if not abstract:
             self._socket_files.append(Path(name))
         make = partial(face, self, kind)
@@ -344,8 +375,13 @@ def _bind(kind: str, address: Address) -> list[socket.socket]:
             sock.close()
         if address.port or problem is None or problem.errno != errno.EADDRINUSE:
             break
+    raise _cannot_listen(kind, address, problem)
+
+
+def _cannot_listen(kind: str, address: Address | str, problem: OSError | None) -> ConfigError:
+    in_use = problem is not None and problem.errno == errno.EADDRINUSE
     cause = _cause(problem) if problem else "the machine has no such address"
-    raise ConfigError(f"cannot listen on {kind} {address}: {cause}")
+    return (AddressInUse if in_use else ConfigError)(f"cannot listen on {kind} {address}: {cause}")
 
 
 def _hosts(kind: str, host: str) -> list[tuple[str, int]]:

@@ -58,7 +58,8 @@ async def _serve(config: Config, arguments: Sequence[str]) -> None:
     await daemon.start()
     gc.collect()
     gc.freeze()
-    print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), flush=True)
+    left_out = [f"without={','.join(daemon.left_out)}"] if daemon.left_out else []
+    print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), *left_out, flush=True)
     notify_systemd("READY=1")
     await stopped.wait()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -100,6 +100,8 @@ class Fetching:
         self.policy = policy
         self.known: dict[str, Any] = {}
         """The value of every match as last told; ``UNSET`` for a method."""
+        self._fetch_only: set[str] = set()
+        """The matches that were added as fetchOnly: daemons need not say so again."""
         self.items: list[Event] = []
         """The current list of a sorted fetch."""
         self.conflated = 0
@@ -114,7 +116,7 @@ class Fetching:
         self._queue_max = queue_max
         self._callback = callback
         self._since = since
-        self._pending: dict[str, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
+        self._pending: dict[object, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
         self._handed: list[Event] = []
         """What a consumer who waited for it has as good as seen: nothing takes its place any more."""
         self.awaited = False
@@ -180,18 +182,35 @@ class Fetching:
                 for event in events
             )
             return
-        known, blobs = self.known, False
+        known, blobs, fetch_only = self.known, False, bool(self._fetch_only)
         for event in events:
             value = event.value
             if type(value) is dict and is_blob(value):
                 value, blobs = read_value(value), True
+            if event.fetch_only:
+                fetch_only = True
             if event.kind == "remove":
                 known.pop(event.path, None)
             else:
                 known[event.path] = value
         if blobs:
             events = [msgspec.structs.replace(event, value=read_value(event.value)) for event in events]
+        if fetch_only:
+            events = [
+                msgspec.structs.replace(event, fetch_only=self._is_fetch_only(event.kind, event.path, event.fetch_only))
+                for event in events
+            ]
         self._emit(events)
+
+    def _is_fetch_only(self, kind: str, path: str, said: bool) -> bool:
+        """Whether an event is of an element that can only be fetched; some daemons say so in ``add`` only."""
+        paths = self._fetch_only
+        only = said or (kind != "add" and path in paths)
+        if only and kind != "remove":
+            paths.add(path)
+        else:
+            paths.discard(path)
+        return only
 
     def tell_together(self, told: list[Any], blobs: bool) -> None:
         """Changes that came in one message: path, value and fetchOnly of each, one after the other.
@@ -220,6 +239,7 @@ class Fetching:
 
     def _check(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str) -> Event | None:
         """What a notification means to the consumer, by what was told before; None if it is no news."""
+        fetch_only = self._is_fetch_only(kind, path, fetch_only)
         known = self.known
         before = known.get(path, ABSENT)
         if kind == "remove" or not (self._trusting or matches(self.rule, path, value)):
@@ -324,12 +344,17 @@ class Fetching:
             older = put(event.path, event)
             if older is event:
                 continue
-            self.conflated += 1
-            merged = _merge(older, event)
-            if merged is None:
-                del pending[event.path]
+            if (older.kind, event.kind) != ("add", "remove"):
+                self.conflated += 1
+                pending[event.path] = _merge(older, event)
+                continue
+            # What was there for a moment only may be a message of its own: nothing takes the place of either event.
+            del pending[event.path]
+            if len(pending) < self._queue_max:
+                pending[object()] = older
+                pending[object()] = event
             else:
-                pending[event.path] = merged
+                self.conflated += 2
 
     def _put(self, items: list[Event]) -> None:
         """A new list of a sorted fetch; it says all that an older one said."""
@@ -403,10 +428,8 @@ _MERGED = {
 }
 
 
-def _merge(older: Event, newer: Event) -> Event | None:
-    """One event for two that nobody has seen yet; None where the newer one undoes the older one."""
-    if (older.kind, newer.kind) == ("add", "remove"):
-        return None
+def _merge(older: Event, newer: Event) -> Event:
+    """One event for two that nobody has seen yet."""
     kind = _MERGED.get((older.kind, newer.kind), newer.kind)
     if kind == newer.kind:
         return newer

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw
 
-from jetbus.wire import binary, jsonrpc
+from jetbus.wire import binary, jsonrpc, legacy
 from jetbus.wire.jsonrpc import Params
 
 TRUE = Raw(b"true")
+NO_MEMBERS: Mapping[str, bytes] = MappingProxyType({})
+"""What describes an element that nobody has described."""
 _EMPTY = Raw(b"{}")
 _FETCH_ONLY = b',"fetchOnly":true'
 _NODE = b'{"type":"node"}'
@@ -35,6 +38,9 @@ class Leaf(Protocol):
 
     @property
     def schema(self) -> bytes | None: ...
+
+    @property
+    def others(self) -> Mapping[str, bytes]: ...
 
     @property
     def key(self) -> bytes: ...
@@ -88,6 +94,8 @@ class Dialect:
     is_binary: bool = False
     tells_methods: bool = True
     tells_nodes: bool = False
+    tells_schema: bool = False
+    """Whether a change of what describes an element is an event."""
     sorts: bool = True
     error_keys: Mapping[str, str] = field(default_factory=dict)
     """The dialect's own names for keys of error data."""
@@ -100,7 +108,8 @@ def _tail_by_names(names: Mapping[str, str]) -> Tail:
     middles = {kind: b',"event":"%b"' % name.encode() for kind, name in names.items()}
 
     def tail(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
-        value, end = leaf.value, _FETCH_ONLY + b"}}" if fetch_only else b"}}"
+        # Clients learn fetchOnly from add; tests of node-jet 1 compare its other events member by member.
+        value, end = leaf.value, _FETCH_ONLY + b"}}" if fetch_only and kind == "add" else b"}}"
         if value is None:
             return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], end))
         return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], b',"value":', value, end))
@@ -130,15 +139,29 @@ def _route_node_jet_3(kind: str, leaf: Leaf, params: Params) -> bytes:
     return b'"method":"%b","params":{"path":%b%b}}' % (kind.encode(), leaf.path_json, inner)
 
 
+def with_schema(tail: bytes, schema: bytes | None) -> bytes:
+    """The tail of an event with the schema of its element, if that has one."""
+    return tail if schema is None else tail[:-2] + b',"schema":' + schema + b"}}"
+
+
+def _tail_with_schema(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
+    tail = CLASSIC.tail(kind, leaf, fetch_only)
+    return with_schema(tail, leaf.schema) if kind == "add" else tail
+
+
 # -- legacy: {"event", "path", "data"}
 
 
 def legacy_element(leaf: Leaf) -> bytes:
-    """A leaf as an ``element`` of 2012."""
-    schema = b"" if leaf.schema is None else b',"schema":' + leaf.schema
-    if leaf.value is None:
-        return b'{"type":"method"' + schema + b"}"
-    return b'{"type":"state"' + schema + b',"value":' + leaf.value + b"}"
+    """A leaf as an ``element`` of 2012: its type, then what it has of schema, value and other members."""
+    members = [b'"type":"method"' if leaf.value is None else b'"type":"state"']
+    schema = leaf.schema
+    if schema is not None:
+        members.append(b'"schema":' + legacy.as_text(schema))
+    if leaf.value is not None and leaf.value is not legacy.VALUELESS:
+        members.append(b'"value":' + leaf.value)
+    members += [jsonrpc.encode(name) + b":" + value for name, value in leaf.others.items()]
+    return b"{" + b",".join(members) + b"}"
 
 
 def legacy_tail(kind: str, path_json: bytes, data: bytes) -> bytes:
@@ -198,6 +221,14 @@ CLASSIC = Dialect(
     changed=b',"event":"change","value":',
     route=_route_classic,
 )
+CLASSIC_WITH_SCHEMA = Dialect(
+    name="classic, schema",
+    tail=_tail_with_schema,
+    changed=b"",
+    route=_route_classic,
+    tells_schema=True,
+)
+"""Classic for fetches that ask for the schema, too."""
 NODE_JET_3 = Dialect(
     name="node-jet 3",
     tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
@@ -214,6 +245,7 @@ LEGACY = Dialect(
     route=_route_classic,
     done=b"{}",
     tells_nodes=True,
+    tells_schema=True,
     sorts=False,
     error_keys={
         "pathNotExists": "invalid_path",
@@ -230,6 +262,7 @@ LEGACY_POSITIONAL = Dialect(
     route=_route_legacy,
     done=b"{}",
     tells_nodes=True,
+    tells_schema=True,
     sorts=False,
     error_keys=LEGACY.error_keys,
 )

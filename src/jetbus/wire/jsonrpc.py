@@ -33,6 +33,7 @@ class Params(Struct, gc=False):
     valueAsResult: Raw = ABSENT  # noqa: N815
     fetchOnly: Raw = ABSENT  # noqa: N815
     access: Raw = ABSENT
+    schema: Raw = ABSENT
     element: Raw = ABSENT
 
 
@@ -167,6 +168,14 @@ _ARGS_FOR_VALUE = len("value") - len("args")
 RESULT_BYTES = len('{"id":,"result":}')
 
 
+class LoneSurrogate(ParseError):
+    """A request with half of a surrogate pair in it, which no string can hold; its id can be read all the same."""
+
+    def __init__(self, text: str, request_id: bytes) -> None:
+        super().__init__(text)
+        self.request_id = request_id
+
+
 def diagnose(text: bytes) -> Envelope:
     """Read a text that ``decode_message`` refused: the rarer forms give an envelope, all others the error to answer."""
     try:
@@ -174,12 +183,30 @@ def diagnose(text: bytes) -> Envelope:
     except msgspec.ValidationError:
         pass  # no object, and what comes after its first token has not been looked at
     except UNREADABLE:
-        raise ParseError(_shown(text)) from None
+        request_id = _read_id_past_surrogates(text)
+        raise (LoneSurrogate(_shown(text), request_id) if request_id else ParseError(_shown(text))) from None
     try:
         loads(text)
     except ValueError:
         raise ParseError(_shown(text)) from None
     raise InvalidRequest(Raw(text))
+
+
+_REPLACEMENT = rb"\ufffd"
+_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
+
+
+def _read_id_past_surrogates(text: bytes) -> bytes:
+    """The id of a request that is no JSON for its lone surrogates only; empty where it is for more."""
+    mended = _ESCAPES.sub(lambda found: _REPLACEMENT if found[1] else found[0], text)
+    if mended == text:
+        return b""
+    try:
+        envelope = decode_envelope(mended)
+        request_id = read_id(envelope.id)
+    except (InvalidRequest, *UNREADABLE):
+        return b""
+    return b"" if _REPLACEMENT in request_id or not envelope.method else request_id
 
 
 def _shown(text: bytes) -> str:
@@ -277,6 +304,15 @@ def read_text(raw: Raw, name: str) -> str:
 def result(request_id: bytes, answer: bytes) -> bytes:
     """A successful response."""
     return b'{"id":' + request_id + b',"result":' + answer + b"}"
+
+
+VERSION = Raw(b'"2.0"')
+_WITH_VERSION = b',"jsonrpc":"2.0"'
+
+
+def with_version(request_id: bytes) -> bytes:
+    """An id as a response echoes it, followed by the member ``jsonrpc``."""
+    return request_id if request_id.endswith(_WITH_VERSION) else request_id + _WITH_VERSION
 
 
 def failure(request_id: bytes, error: bytes) -> bytes:

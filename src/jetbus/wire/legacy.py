@@ -6,10 +6,12 @@ A request is legacy by its shape, not by its sender. What is read here goes to t
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Raw
 
-from jetbus.errors import Invalid, MissingParam, WrongCount, WrongType
-from jetbus.wire.jsonrpc import ABSENT, NULL, decode_members, encode, read_fields, read_text
+from jetbus.errors import Invalid, MissingParam, UnknownService, WrongCount, WrongType
+from jetbus.wire.jsonrpc import ABSENT, Envelope, decode_members, encode, read_fields, read_method, read_text
 
 POSITIONS: dict[str, tuple[str, ...]] = {
     "add": ("path", "element"),
@@ -54,47 +56,119 @@ def _encode(what: object) -> Raw:
     return Raw(encode(what))
 
 
-class Element:
-    """An ``element`` of 2012: a state with its value, or a method; either with a schema."""
+_POSITIONAL = re.compile(rb'"params"\s*:\s*\[')
+_WORDS = (b'"element"', b'"notify"', b'"post"', b"match")
 
-    __slots__ = ("schema", "value")
+
+def may_be_legacy(batch: bytes) -> bool:
+    """Whether a batch may have a request of 2012 in it; most have none, and this is quick to see."""
+    if any(word in batch for word in _WORDS):
+        return True
+    return batch.find(b"[", batch.find(b"[") + 1) > 0 and _POSITIONAL.search(batch) is not None
+
+
+def is_legacy(envelope: Envelope) -> bool:
+    """Whether a request is of 2012 by its shape."""
+    try:
+        method = read_method(envelope.method)
+    except UnknownService:
+        return False
+    params = bytes(envelope.params)
+    if params[:1] == b"[":
+        return method in POSITIONS
+    if params[:1] != b"{":
+        return False
+    return method in ("notify", "post") or bool(_SIGNS.get(method, frozenset()) & read_fields(envelope.params).keys())
+
+
+MATCHER_WORDS = frozenset({"matcher", "match", "unmatch"})
+_SIGNS = {"add": frozenset({"element"}), "change": frozenset({"element"}), "fetch": MATCHER_WORDS}
+"""The members of params that only requests of 2012 have."""
+
+VALUELESS = bytes(bytearray(b"null"))
+"""The value of a state that was added without one, told from any other null by its identity."""
+
+_KNOWN = frozenset({"type", "schema", "value"})
+
+
+class Element:
+    """An ``element`` of 2012: a state, perhaps with a value, or a method; either with a schema and other members."""
+
+    __slots__ = ("is_method", "others", "schema", "value")
 
     def __init__(self, raw: Raw) -> None:
         fields = read_fields(raw, "element")
         if "type" not in fields:
             raise MissingParam("element.type")
         kind = read_text(fields["type"], "element.type")
-        if kind == "state":
-            self.value = fields.get("value", NULL)
-        elif kind == "method":
-            self.value = ABSENT
-        else:
+        if kind not in ("state", "method"):
             raise WrongType("element.type")
-        self.schema = fields.get("schema")
+        self.is_method = kind == "method"
+        self.value = None if self.is_method else bytes(fields["value"]) if "value" in fields else VALUELESS
+        self.schema = _read_schema(fields, "element.schema")
+        self.others = _other_members(fields)
 
 
 class Post:
-    """A ``notify``/``post``: which fields of a state's element changed."""
+    """A change of some members of an element: of a state's value, of anybody's schema and other members."""
 
-    __slots__ = ("data", "path", "schema", "value")
+    __slots__ = ("data", "others", "path", "schema", "type", "value")
 
-    def __init__(self, params: Raw) -> None:
-        fields = read_fields(params)
-        if "path" not in fields:
-            raise MissingParam("path")
-        self.path = read_text(fields["path"], "path")
-        if "notification" in fields:
-            fields = self._read_notification(fields["notification"])
-        if fields.get("event", Raw(b'"change"')) != Raw(b'"change"'):
-            raise Invalid("event", "post tells a change; add and remove are told by the daemon")
-        if "data" not in fields:
-            raise MissingParam("data")
-        self.data = fields["data"]
-        changed = read_fields(self.data, "data")
-        self.value = changed.get("value", ABSENT)
-        self.schema = changed.get("schema")
+    def __init__(self, path: str, data: Raw, name: str = "data") -> None:
+        fields = read_fields(data, name)
+        self.path = path
+        self.data = bytes(data)
+        """The changed members, as peers of 2012 are told."""
+        self.value = fields.get("value", ABSENT)
+        self.type = read_text(fields["type"], f"{name}.type") if "type" in fields else None
+        self.schema = _read_schema(fields, f"{name}.schema")
+        self.others = _other_members(fields)
 
-    @staticmethod
-    def _read_notification(raw: Raw) -> dict[str, Raw]:
-        fields = read_fields(raw, "notification")
-        return fields if fields.keys() & {"event", "data"} else {"data": raw}
+    @property
+    def describes(self) -> bool:
+        """Whether it is about more than a value."""
+        return self.schema is not None or bool(self.others) or not self.value
+
+
+def describe(path: str, schema: bytes) -> Post:
+    """A change of a schema, which today may be any JSON."""
+    post = Post(path, Raw(b'{"schema":' + as_text(schema) + b"}"))
+    post.schema = schema
+    return post
+
+
+def as_text(schema: bytes) -> bytes:
+    """A schema as peers of 2012 know it: a text; any other JSON is shown as the text that it is written in."""
+    return schema if schema[:1] == b'"' else encode(schema.decode())
+
+
+def read_post(params: Raw) -> Post:
+    """The change that a ``notify`` or ``post`` tells."""
+    fields = read_fields(params)
+    if "path" not in fields:
+        raise MissingParam("path")
+    path = read_text(fields["path"], "path")
+    if "notification" in fields:
+        fields = _read_notification(fields["notification"])
+    if fields.get("event", Raw(b'"change"')) != Raw(b'"change"'):
+        raise Invalid("event", "post tells a change; add and remove are told by the daemon")
+    if "data" not in fields:
+        raise MissingParam("data")
+    return Post(path, fields["data"])
+
+
+def _read_notification(raw: Raw) -> dict[str, Raw]:
+    fields = read_fields(raw, "notification")
+    return fields if fields.keys() & {"event", "data"} else {"data": raw}
+
+
+def _read_schema(fields: dict[str, Raw], name: str) -> bytes | None:
+    """A schema, which was a text in 2012."""
+    if "schema" not in fields:
+        return None
+    read_text(fields["schema"], name)
+    return bytes(fields["schema"])
+
+
+def _other_members(fields: dict[str, Raw]) -> dict[str, bytes]:
+    return {name: bytes(raw) for name, raw in fields.items() if name not in _KNOWN}

@@ -1,0 +1,118 @@
+"""Batches of the dialect of 2012: JSON-RPC 2.0 answers a batch by one batch, all other dialects message by message.
+
+While a batch is open, its session's way out is led through here. A response is known by its id; whatever is none of
+the batch's responses (events do not come this way at all) passes. The batch goes out when its last request has been
+answered, which for a set or call is when the owner answers.
+
+    [{"id":1,...},{"id":2,...}]   ->   receive()   ->   {"id":1,...}  {"id":2,...}   ->   [{"id":1,...},{"id":2,...}]
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from jetbus.errors import JetError
+from jetbus.wire import jsonrpc
+
+if TYPE_CHECKING:
+    from jetbus.bus.session import Session
+
+_RESPONSE = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*"|[^,]*),"(?!method)')
+_NULL = bytes(jsonrpc.NULL)
+
+
+class _Batch:
+    """The responses to the requests of one batch."""
+
+    def __init__(self, awaited: Sequence[bytes]) -> None:
+        self.awaited = Counter(awaited)
+        self.responses: list[bytes] = []
+        self.size_bytes = 0
+
+    def add(self, response_id: bytes, response: bytes) -> None:
+        if self.awaited[response_id] > 1:
+            self.awaited[response_id] -= 1
+        else:
+            del self.awaited[response_id]
+        self.responses.append(response)
+        self.size_bytes += len(response)
+
+    def take(self) -> bytes:
+        """The responses that have gathered, as one message."""
+        message = b"[" + b",".join(self.responses) + b"]"
+        self.responses, self.size_bytes = [], 0
+        return message
+
+
+class Batches:
+    """The open batches of one session. ``overflow`` is called when a batch grows beyond ``bytes_max``."""
+
+    def __init__(self, session: Session, bytes_max: int, overflow: Callable[[], object]) -> None:
+        self._session = session
+        self._bytes_max = bytes_max
+        self._overflow = overflow
+        self._open: list[_Batch] = []
+        self._handled: _Batch | None = None
+
+    def handle(self, awaited: Sequence[bytes], receive: Callable[[], None]) -> None:
+        """Let ``receive`` handle a batch whose requests have these ids."""
+        session, batch = self._session, _Batch(awaited)
+        self._open.append(batch)
+        session.batches, session.header, session.put = self, _no_header, self.put
+        self._handled = batch
+        receive()
+        self._handled = None
+        self._close_if_answered(batch)
+
+    def put(self, frame: bytes) -> None:
+        """Send a message, or keep it until the batch that it belongs to is answered."""
+        found = _RESPONSE.match(frame)
+        batch = self._batch_of(found[1]) if found else None
+        if found is None or batch is None:
+            self._send(frame)
+            return
+        batch.add(found[1], frame)
+        if batch.size_bytes > self._bytes_max:
+            self._overflow()
+            self._send(batch.take())
+        self._close_if_answered(batch)
+
+    def _batch_of(self, response_id: bytes) -> _Batch | None:
+        if response_id == _NULL:
+            return self._handled  # an error about a member whose id cannot be known
+        return next((batch for batch in self._open if response_id in batch.awaited), None)
+
+    def _close_if_answered(self, batch: _Batch) -> None:
+        if batch.awaited or batch is self._handled:
+            return
+        self._open.remove(batch)
+        if batch.responses:
+            self._send(batch.take())
+        if not self._open:
+            session = self._session
+            session.batches, session.header, session.put = None, session.framing.header, session.outbox.put
+
+    def _send(self, message: bytes) -> None:
+        session = self._session
+        session.outbox.put(session.framing.header(len(message)) + message)
+
+
+def _no_header(_length: int) -> bytes:
+    return b""
+
+
+def awaited_ids(members: Sequence[bytes]) -> list[bytes]:
+    """The ids of the requests among the members of a batch, each of which is answered exactly once."""
+    found = []
+    for member in members:
+        try:
+            envelope = jsonrpc.decode_envelope(member)
+            request_id = jsonrpc.read_id(envelope.id)
+        except (JetError, *jsonrpc.UNREADABLE):
+            continue
+        if request_id and (envelope.method or not (envelope.result or envelope.error)):
+            found.append(request_id)
+    return found

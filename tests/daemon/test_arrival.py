@@ -1,0 +1,263 @@
+"""Bytes that arrive in pieces, pings between requests, and messages of several peers that arrive together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.daemon import Daemon
+from support.rawws import PING, PONG, TEXT, Frame, RawWebSocket, frame, upgrade
+from support.wire import Wire
+
+StartDaemon = Callable[..., Daemon]
+ECHO = b'{"id":1,"method":"echo","params":[]}'
+ECHOED = b'{"id":1,"result":[]}'
+
+
+@pytest.fixture
+def browser(daemon: Daemon) -> Iterator[RawWebSocket]:
+    """A socket to the WebSocket port of a daemon with default options."""
+    raw = RawWebSocket(daemon.address("ws"))
+    yield raw
+    raw.close()
+
+
+def _next(browser: RawWebSocket) -> Frame:
+    """The next frame that is no ping of the daemon."""
+    while (found := browser.read()) is not None and found.opcode == PING:
+        pass
+    assert found is not None
+    return found
+
+
+def _send_apart(browser: RawWebSocket, pieces: list[bytes], witness: Wire) -> None:
+    """Send pieces so that the daemon has read each of them before the next one is sent."""
+    for piece in pieces:
+        browser.sock.sendall(piece)
+        witness.barrier()
+
+
+def _read_head(browser: RawWebSocket) -> bytes:
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = browser.sock.recv(1)
+        assert byte, head
+        head += byte
+    return head
+
+
+# Handshakes.
+
+
+def test_a_handshake_of_single_bytes(browser: RawWebSocket, daemon: Daemon) -> None:
+    """A WebSocket handshake that arrives byte by byte is answered like one that arrives whole."""
+    with daemon.connect() as witness:
+        _send_apart(browser, [bytes([byte]) for byte in upgrade()], witness)
+    assert _read_head(browser).startswith(b"HTTP/1.1 101 ")
+    browser.send(frame(ECHO))
+    assert _next(browser) == Frame(TEXT, ECHOED)
+
+
+def test_a_handshake_cut_anywhere(daemon: Daemon) -> None:
+    """A WebSocket handshake may be cut in two at any place, also behind its end, within the first message."""
+    whole = upgrade() + frame(ECHO)
+    with daemon.connect() as witness:
+        for cut in range(1, len(whole)):
+            browser = RawWebSocket(daemon.address("ws"))
+            _send_apart(browser, [whole[:cut], whole[cut:]], witness)
+            assert _read_head(browser).startswith(b"HTTP/1.1 101 "), cut
+            assert _next(browser) == Frame(TEXT, ECHOED), cut
+            browser.close()
+
+
+def test_what_is_no_request_is_refused_with_its_first_byte(browser: RawWebSocket) -> None:
+    """Bytes that begin no HTTP request are answered 400 at once, without waiting for the end of a line."""
+    browser.send(b"\x00")
+    assert browser.until_closed().startswith(b"HTTP/1.1 400 ")
+
+
+# Pings.
+
+
+def test_a_ping_is_answered_before_the_request_ahead_of_it(browser: RawWebSocket) -> None:
+    """A ping that arrives together with a request is answered first: it asks for a sign of life, not for a turn."""
+    browser.open()
+    browser.send(frame(ECHO) + frame(b"alive?", PING))
+    assert _next(browser) == Frame(PONG, b"alive?")
+    assert _next(browser) == Frame(TEXT, ECHOED)
+
+
+def test_a_ping_behind_the_handshake(browser: RawWebSocket) -> None:
+    """A ping in the same segment as the handshake is answered after the handshake."""
+    browser.send(upgrade() + frame(b"1", PING) + frame(ECHO))
+    assert _read_head(browser).startswith(b"HTTP/1.1 101 ")
+    assert _next(browser) == Frame(PONG, b"1")
+    assert _next(browser) == Frame(TEXT, ECHOED)
+
+
+def test_a_ping_is_answered_while_a_login_is_checked(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """A ping behind a login that is slow to be refused does not wait for it; the next request does."""
+    users = tmp_path / "users.json"
+    users.write_text('{"users":{"alice":{"password":"secret","auth":{}}}}', encoding="utf-8")
+    browser = RawWebSocket(start_daemon("--users", str(users)).address("ws"))
+    browser.open()
+    login = b'{"id":7,"method":"authenticate","params":{"user":"alice","password":"wrong"}}'
+    browser.send(frame(login) + frame(ECHO))
+    browser.send(frame(b"alive?", PING))
+    assert _next(browser) == Frame(PONG, b"alive?")
+    assert json.loads(_next(browser).payload)["id"] == 7
+    assert _next(browser) == Frame(TEXT, ECHOED)
+    browser.close()
+
+
+def test_much_waits_for_a_slow_service(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    """Megabytes behind a slow login are answered in order once it is refused, on every transport."""
+    users = tmp_path / "users.json"
+    users.write_text('{"users":{"alice":{"password":"secret","auth":{}}}}', encoding="utf-8")
+    daemon = start_daemon("--users", str(users))
+    for transport in ("tcp", "unix", "ws"):
+        with daemon.connect(transport) as wire:
+            wire.send({"id": "login", "method": "authenticate", "params": {"user": "alice", "password": "wrong"}})
+            for number in range(40):
+                wire.send({"id": number, "method": "echo", "params": [number, "x" * 50_000]})
+            assert "error" in wire.response("login")
+            assert [wire.receive()["id"] for _ in range(40)] == list(range(40))
+
+
+# Messages of several peers.
+
+
+def _at_rest(daemon: Daemon, *wires: Wire) -> None:
+    """Stop the daemon while it waits for messages, so that those sent meanwhile arrive together."""
+    for wire in wires:
+        wire.barrier()
+    _await_state(daemon, "S")  # asleep: it has looked at all sockets and found nothing
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    _await_state(daemon, "T")
+
+
+def _await_state(daemon: Daemon, state: str) -> None:
+    deadline = time.monotonic() + 10
+    while f"\nState:\t{state}" not in Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline
+
+
+def _let_pass(wire: Wire, seconds: float) -> None:
+    """Wait until so much time has passed for the daemon: that a request which nobody answers times out."""
+    wire.result("add", {"path": "waits"})
+    assert wire.error("call", {"path": "waits", "timeout": seconds})["code"] == -32001
+    wire.result("remove", {"path": "waits"})
+    wire.inbox.clear()
+
+
+def _told(client: Wire, count: int) -> list[str]:
+    """What a fetcher of one state is told, in short: event and value, or the id of a response."""
+    messages = [client.receive() for _ in range(count)]
+    return [
+        f"response {message['id']}" if "id" in message else f"{message['params']['event']} {message['params']['value']}"
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
+def test_messages_around_a_fetch_are_handled_in_turns(start_daemon: StartDaemon, transport: str) -> None:
+    """Who adds by one connection and fetches by another sees what it has added, and each of its changes after that."""
+    daemon = start_daemon()
+    fetch = {"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}}
+    with daemon.connect(transport) as owner, daemon.connect(transport) as client:
+        client.result("fetch", {"id": 2, "path": {"equals": "none"}})
+        _let_pass(client, 0.05)
+        _at_rest(daemon, owner, client)
+        client.notify("unfetch", {"id": 2})
+        owner.notify("add", {"path": "a", "value": 6})
+        client.send(fetch)
+        for value in range(3):
+            owner.notify("change", {"path": "a", "value": value})
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        assert _told(client, 5) == ["add 6", "response 1", "change 0", "change 1", "change 2"]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
+def test_a_fetch_that_comes_first_is_first(start_daemon: StartDaemon, transport: str) -> None:
+    """Changes that arrive with a fetch, but after it, are all told."""
+    daemon = start_daemon()
+    with daemon.connect(transport) as owner, daemon.connect(transport) as client:
+        owner.result("add", {"path": "a", "value": 6})
+        _at_rest(daemon, client, owner)
+        client.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
+        client.send({"id": 2, "method": "echo", "params": {}})
+        for value in range(3):
+            owner.notify("change", {"path": "a", "value": value})
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        told = _told(client, 6)
+        assert [one for one in told if one != "response 2"] == [
+            "add 6",
+            "response 1",
+            "change 0",
+            "change 1",
+            "change 2",
+        ]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
+def test_nothing_is_lost_behind_a_fetch(daemon: Daemon, transport: str) -> None:
+    """What a peer sends behind a fetch is handled even if it closes at once."""
+    with daemon.connect(transport) as owner:
+        owner.result("add", {"path": "a", "value": 1})
+        for number in range(20):
+            peer = daemon.connect(transport)
+            peer.notify("fetch", {"id": "f"})
+            peer.notify("set", {"path": "a", "value": number})
+            peer.close()
+            assert owner.receive() == {"method": "a", "params": {"value": number}}
+
+
+# Elements that come and go.
+
+MOMENTS = 300
+FETCHES: dict[str, dict[str, object] | list[str]] = {
+    "classic": {"id": "f"},
+    "together": {"id": "f", "together": True},
+    "2012": ["f", "."],
+}
+
+
+@pytest.mark.parametrize("params", FETCHES.values(), ids=FETCHES)
+def test_what_is_added_and_removed_at_once_is_told(
+    start_daemon: StartDaemon, params: dict[str, object] | list[str]
+) -> None:
+    """An element that is added and removed at once is told as an add and a remove, to a fetcher that lags, too."""
+    daemon = start_daemon("--outbox-soft-bytes", "1000")
+    with daemon.connect() as owner, daemon.connect(receive_buffer_bytes=4096) as slow:
+        slow.notify("fetch", params)
+        slow.barrier()
+        owner.notify("add", {"path": "filling", "value": "x" * 2_000_000})
+        for _ in range(MOMENTS):
+            owner.notify("add", {"path": "/notifications/1", "value": 1})
+            owner.notify("change", {"path": "/notifications/1", "value": 2})
+            owner.notify("remove", {"path": "/notifications/1"})
+        owner.barrier()
+        kinds = [
+            message["params"]["event"]
+            for message in slow.receive_all()
+            if isinstance(message["params"], dict) and message["params"]["path"] == "/notifications/1"
+        ]
+    assert [kind for kind in kinds if kind != "change"] == ["add", "remove"] * MOMENTS
+
+
+def test_what_a_closed_peer_owned_is_not_fetched(daemon: Daemon) -> None:
+    """A peer that connects and fetches after another one has closed sees nothing of what that one owned."""
+    for _ in range(20):
+        with daemon.connect("unix") as owner:
+            owner.result("add", {"path": "a", "value": 1})
+            owner.send(None)  # its error finds nobody
+        with daemon.connect("unix") as client:
+            client.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
+            assert client.receive() == {"id": 1, "result": True}
+            client.notify("unfetch", {"id": 1})
