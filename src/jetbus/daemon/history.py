@@ -102,7 +102,7 @@ class History:
         paths = _paths_only(rule)
         # One seq parts the tree from what came after it. An instant would not do: more events of that very instant may
         # be written between the one look and the other.
-        seq = self._log.seq_at(journal.read_instant(instant))
+        seq = self._log.seq_at(self._log.instant_us(instant))
         tree = map(self._then, self._journal.as_of(rule=paths, seq=seq).to_pylist())
         events, last = self._happened(paths, seq + 1)
         return [*(Happened("add", one.ts, one.path, one.value, one.fetch_only) for one in tree), *events], last

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from jetbus.journal.errors import JournalError
 from jetbus.journal.index import RECORD_BYTES, Entry
-from jetbus.journal.segment import END_OF_STREAM, SCHEMA_BYTES, segment_at, sync_directory
+from jetbus.journal.segment import END_OF_STREAM, FILE_MODE, SCHEMA_BYTES, segment_at, sync_directory
 
 
 class Tail:
@@ -30,10 +30,10 @@ class Tail:
         self._index_position = 0
         self._unsynced = True
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._data = os.open(self.segment.path, flags, 0o644)
+        self._data = os.open(self.segment.path, flags, FILE_MODE)
         self._index = -1
         try:
-            self._index = os.open(self.segment.index_path, flags & ~os.O_EXCL | os.O_TRUNC, 0o644)
+            self._index = os.open(self.segment.index_path, flags & ~os.O_EXCL | os.O_TRUNC, FILE_MODE)
             _write_all(self._data, SCHEMA_BYTES, 0)
             if durable:
                 sync_directory(directory)
