@@ -88,6 +88,8 @@ class Bus:
         """Who is told of all that happens, for the record."""
         self.past: Past | None = None
         """Who can tell what was."""
+        self.past_worker: Worker = self.worker
+        """Who reads the past. A disk may keep it waiting: nothing else should have to wait for it."""
         self.limit_hits: Counter[str] = Counter()
         self.received = 0
         """Messages taken in so far."""
@@ -281,10 +283,12 @@ class Bus:
 
     # -- services that would block: the session's next messages wait for the answer
 
-    def hold(self, session: Session, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def hold(
+        self, session: Session, work: Callable[[], Any], done: Callable[[Any], None], worker: Worker | None = None
+    ) -> None:
         """Run ``work`` aside; ``done`` must release the session."""
         session.held = True
-        self.worker.run(work, done)
+        (worker or self.worker).run(work, done)
 
     def release(self, session: Session, request_id: bytes, outcome: bytes | JetError) -> None:
         """Answer the request that held the session; what has arrived meanwhile may be taken in now."""

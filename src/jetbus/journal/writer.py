@@ -30,6 +30,7 @@ from jetbus.journal.lock import Lock, warn_of_others
 from jetbus.journal.recovery import Recovered, recover
 from jetbus.journal.segment import DIRECTORY_MODE
 from jetbus.journal.settings import Settings
+from jetbus.journal.watch import Seen, Watch
 
 _LOOK_EVERY = 3 * BATCH_EVENTS_MAX
 """References appended between two looks at what they take in memory."""
@@ -98,6 +99,7 @@ class Writer:
         self._now_us = max(now_us(), found.last_ts_us, heartbeat.us + 1 if heartbeat else 0)
         self._open = Pending(self._now_us)
         self._look_at = _LOOK_EVERY
+        self._watches: list[Watch] = []
         self._taken = 0
         self._dropped = 0
         self._tell_damage(found)
@@ -200,6 +202,26 @@ class Writer:
         lost = self._disk.lost
         return lost.popleft() if lost else None
 
+    def watch(self, wanted: Callable[[str], bool], events_max: int) -> Watch:
+        """Take note of events about wanted paths from now on, until ``unwatch``; for the owner's thread.
+
+        Call it just after ``take``: then it begins where what was taken ends.
+        """
+        watch = Watch(wanted, events_max)
+        self._watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> list[Seen]:
+        """End a watch; gives all that was noted."""
+        self._watches.remove(watch)
+        watch.collect(self._open)
+        return watch.events
+
+    @property
+    def committed_seq(self) -> int:
+        """The last seq that is in the journal."""
+        return self._disk.progress[0] - 1
+
     def take(self) -> Pending:
         """What was appended since the last time; give it to ``write``, in this order."""
         return self._swap(everything=False)
@@ -212,6 +234,8 @@ class Writer:
     def _swap(self, *, everything: bool) -> Pending:
         self._release_samples(everything=everything)
         taken = self._open
+        for watch in self._watches:
+            watch.collect(taken)
         self._taken += len(taken)
         self._reopen(Pending(self._now_us))
         return taken
@@ -233,6 +257,8 @@ class Writer:
         """Drop what was appended if it is too much: whoever should write it does not keep up at all."""
         self._look_at = len(self._open.rows) + _LOOK_EVERY
         if self.pending_bytes > self.settings.buffered_bytes_max:
+            for watch in self._watches:
+                watch.collect(self._open)
             self._dropped += len(self._open)
             self._reopen(self._open.drop("buffered_bytes_max reached"))
 
