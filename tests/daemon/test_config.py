@@ -47,6 +47,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "connections_max": ("7", 7, "8", 8),
     "depth_max": ("7", 7, "8", 8),
     "batch_max": ("7", 7, "8", 8),
+    "number_chars_max": ("7", 7, "8", 8),
     "path_chars_max": ("7", 7, "8", 8),
     "elements_max": ("7", 7, "8", 8),
     "fetches_max": ("7", 7, "8", 8),

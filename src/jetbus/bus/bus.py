@@ -49,6 +49,13 @@ from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect, legacy_tail
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import ABSENT, ID_STARTS, RESULT_BYTES, Envelope, Message, decode_message, is_compact, read_id
+from jetbus.wire.numbers import (
+    SAFE_BYTES,
+    NumberTooLong,
+    check_exponents_of,
+    check_long_numbers,
+    has_big_exponent,
+)
 
 log = logging.getLogger("jetbus.bus")
 
@@ -111,8 +118,10 @@ class Bus:
         """Set what may change while running."""
         self.limits = limits
         self.timeout_s = timeout_s
-        self._short_bytes = 2 * limits.depth_max
-        """A text up to this length cannot be nested too deeply."""
+        self.safe_bytes = min(SAFE_BYTES, limits.number_chars_max)
+        """A text up to this length has no number that is too long."""
+        self._short_bytes = min(2 * limits.depth_max, self.safe_bytes)
+        """A text up to this length cannot be nested too deeply either."""
 
     @property
     def element_count(self) -> int:
@@ -181,10 +190,20 @@ class Bus:
                     and value
                     and (len(text) == len(value) + len(element.path) + _CHANGE_BYTES or text.count(b":") == 4)
                 ):
-                    element.value = b"" + value
+                    fresh = b"" + value
+                    if len(text) > short_bytes or (
+                        # an e or E that is not only in a text may be an exponent
+                        (101 in fresh or 69 in fresh) and fresh[0] not in b'"tfn' and has_big_exponent(fresh)
+                    ):
+                        try:
+                            self.check_numbers(fresh)
+                        except JetError as error:
+                            self._refuse(session, b"", method, text, error)
+                            continue
+                    element.value = fresh
                     if record is not None:
                         note = record.note  # by itself: CPython 3.11 is slow to call what is an attribute, not a method
-                        note((element.path, element.value, session.label))
+                        note((element.path, fresh, session.label))
                     if element.audiences:
                         self._tell_change(element)
                     continue
@@ -210,6 +229,8 @@ class Bus:
                 if method is None:
                     self._on_response(session, message, request_id, text)
                     continue
+                if len(text) > short_bytes:
+                    self._check_long_numbers(text)
                 service = busy.get(method)
                 if service is not None:
                     answer = service(session, message, request_id, text)
@@ -240,6 +261,7 @@ class Bus:
                 return
             envelope = jsonrpc.diagnose(text)
             request_id = jsonrpc.read_id(envelope.id)
+            self._check_long_numbers(text)
             method = jsonrpc.read_method(envelope.method)
             if jsonrpc.has_doubled_key(text):
                 raise InvalidRequest(Raw(text), "a key is given twice")
@@ -279,6 +301,7 @@ class Bus:
         service = services.RARE.get(method)
         if service is None:
             raise UnknownService(method)
+        check_exponents_of(envelope.params)
         return service(self, session, services.Request(request_id, envelope.params, envelope.jsonrpc == _JSONRPC_2))
 
     # -- services that would block: the session's next messages wait for the answer
@@ -330,6 +353,19 @@ class Bus:
         self.limit_hits[name] += 1
         return LimitReached(name, getattr(self.limits, name), what)
 
+    def _check_long_numbers(self, text: bytes) -> None:
+        try:
+            check_long_numbers(text, self.limits.number_chars_max)
+        except NumberTooLong:
+            self.limit_hits["number_chars_max"] += 1
+            raise
+
+    def check_numbers(self, value: bytes) -> None:
+        """Refuse a JSON value that is passed on to others if it has a number that they could not read."""
+        if len(value) > self.safe_bytes:
+            self._check_long_numbers(value)
+        check_exponents_of(value)
+
     # -- states and methods
 
     def _add(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
@@ -339,6 +375,7 @@ class Bus:
         path, value = params.path, params.value
         if isinstance(path, UnsetType):
             raise MissingParam("path")
+        check_exponents_of(params.element or value)
         element = Element(path, jsonrpc.encode(path), b"" + value if value else None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
@@ -384,7 +421,9 @@ class Bus:
         path = path_of(params)
         if not params.value:
             raise MissingParam("value")
-        self.publish(self.owned_state(session, path), bytes(params.value))
+        value = bytes(params.value)
+        check_exponents_of(value)
+        self.publish(self.owned_state(session, path), value)
         return session.dialect.done
 
     def post(self, session: Session, post: legacy.Post) -> None:
@@ -453,7 +492,11 @@ class Bus:
         if owner is self.own.session:
             self.own.call(session, request_id, element.path, bytes(params.args))
             return
-        timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
+        check_exponents_of(params.value if is_set else params.args)
+        timeout_s = element.timeout_s
+        if params.timeout:
+            check_exponents_of(params.timeout)
+            timeout_s = read_timeout(params)
         tail = element.dialect.route(message.method, element, params)  # type: ignore[arg-type]
         by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2
         route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
@@ -498,6 +541,14 @@ class Bus:
         route = self.routes.close(session, response_id)
         if route is None:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
+            return
+        try:
+            if len(text) > self._short_bytes:
+                self._check_long_numbers(text)
+            check_exponents_of(message.error or message.result)
+        except JetError as error:
+            log.warning("%s answered with a number that cannot be passed on: %s", session.label, error)
+            self._fail(route, error)
             return
         self._answer(route, message.result, message.error)
 

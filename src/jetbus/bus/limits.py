@@ -18,4 +18,5 @@ class Limits:
     path_chars_max: int = field(default=4096, metadata={"help": "characters of a path", "most": 16_383})
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
+    number_chars_max: int = field(default=400, metadata={"help": "characters of a number", "most": 4_000})
     routes_max: int = field(default=10_000, metadata={"help": "requests waiting for one owner"})
