@@ -16,7 +16,7 @@ from jetbus.journal.index import RECORD_BYTES, read_index
 from jetbus.journal.instants import US_PER_S, wall_clock_us
 from jetbus.journal.segment import END_OF_STREAM, SCHEMA_BYTES, list_segments
 from journal.build import BEGIN_US, cut, plant, read, record, rows, tree_after
-from journal.writing import Row, abandon, rows_of, write_changes
+from journal.writing import Row, abandon, file_size_limit, rows_of, write_changes
 
 LAZY = Settings(fsync="never", compression=None)
 
@@ -163,6 +163,20 @@ def test_removed_lock_file_makes_nothing_torn(tmp_path: Path) -> None:
     with Writer(tmp_path, LAZY) as writer:
         assert writer.recovered.lost == ((5, 7),)
         assert writer.seq == 9
+
+
+def test_damage_is_told_once(tmp_path: Path) -> None:
+    """A damaged batch is told as a gap once, though it is found again when the disk refuses for a while."""
+    closed_journal(tmp_path, 4, 3)
+    segment = list_segments(tmp_path)[0]
+    flip(segment.path, read_index(segment.index_path)[-1].end - 10)
+    with Writer(tmp_path, LAZY) as writer:
+        with file_size_limit(100):
+            assert not writer.commit()
+        write_changes(writer, 7, 9)
+        writer._disk._retry_at_s = 0.0
+        assert writer.commit()
+    assert [gap["missed"] for gap in gaps(read_from(tmp_path, 8))] == [3]
 
 
 # -- a lost index

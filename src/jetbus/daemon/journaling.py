@@ -93,6 +93,8 @@ class Journaling:
         self._always = config.journal_fsync == "always"
         self._writing_since_s: float | None = None
         """When the write began that is under way in the thread."""
+        self._overdue = False
+        """Whether it was time to write while a write was under way: the next one follows at once."""
         self._asked: list[Written] = []
         """Moments that begin with the next write."""
         self.waited_s = self.waited_longest_s = 0.0
@@ -149,6 +151,8 @@ class Journaling:
             self._commit()
         elif self._writing_since_s is None:
             self._write_aside()
+        else:
+            self._overdue = True
 
     def _commit(self) -> None:
         """Write all there is and wait for the disk."""
@@ -161,6 +165,7 @@ class Journaling:
     def _write_aside(self) -> None:
         """Hand all there is to the thread. Only one write is under way at a time: what comes meanwhile is counted."""
         self._writing_since_s = time.monotonic()
+        self._overdue = False
         pending = self.writer.take()
         asked, self._asked = self._asked, []
         for written in asked:
@@ -195,7 +200,7 @@ class Journaling:
 
     def _wrote(self) -> None:
         self._writing_since_s = None
-        if self._asked and self._timer is not None:
+        if (self._asked or self._overdue) and self._timer is not None:
             self._write_aside()
 
     def _commit_first(self) -> None:

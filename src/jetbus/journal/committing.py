@@ -13,7 +13,7 @@ import errno
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,6 +50,7 @@ class Committer:
         settings: Settings,
         *,
         last_seq: int,
+        lost: Iterable[Stretch] = (),
         now_us: Callable[[], int],
     ) -> None:
         self._lock = lock
@@ -64,6 +65,8 @@ class Committer:
         """What may be whole on disk, though the disk refused it."""
         self._opened_seq = self._sealed_seq = last_seq
         self._opened_us = now_us()
+        self._told_lost = set(lost)
+        """What is damaged and has been told: it is found again whenever the last segment is looked at."""
         self._retry_at_s = self._synced_s = self._tidied_s = self._wrote_s = time.monotonic()
         self._heartbeat_us = 0
         self.progress = (last_seq + 1, 0)
@@ -286,7 +289,9 @@ class Committer:
         self._sealed_seq = max(self._sealed_seq, found.last_seq)
         self._must_recover = False
         for stretch in found.lost:
-            self._lose(stretch)
+            if stretch not in self._told_lost:
+                self._told_lost.add(stretch)
+                self._lose(stretch)
 
     def _lose(self, lost: Stretch) -> None:
         """Note that committed events are gone from the disk; the next batch tells so in a gap before it."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jetbus.journal.errors import JournalInUse
-from jetbus.journal.segment import FILE_MODE
+from jetbus.journal.segment import FILE_MODE, sync_directory
 
 FILE = "lock"
 _TEXT_BYTES = 64
@@ -67,6 +67,8 @@ class Lock:
             self._take()
             self._before = os.pread(self._file, _TEXT_BYTES, 0)
             self._write(str(os.getpid()))
+            if not self._before:
+                sync_directory(directory)
         except BaseException:
             self._close()
             raise

@@ -90,7 +90,7 @@ class Writer:
         if found.cut_bytes:
             _log.warning("journal %s: a torn tail of %d bytes was cut", self.directory, found.cut_bytes)
         self._disk = Committer(
-            lock, self.directory, self.identity, self.settings, last_seq=found.last_seq, now_us=now_us
+            lock, self.directory, self.identity, self.settings, last_seq=found.last_seq, lost=found.lost, now_us=now_us
         )
         self._writing = threading.Lock()
         self._closed = False
