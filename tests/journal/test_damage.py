@@ -130,7 +130,7 @@ def test_sealed_segment_is_never_dropped(tmp_path: Path, closed: bool) -> None:
     if not closed:
         (tmp_path / "lock").write_text("4711\n")
     with Writer(tmp_path, LAZY) as writer:
-        assert writer.seq > 5 if closed else writer.seq >= 1
+        assert writer.seq > 5
         assert writer.recovered.aside_bytes == len(data)
         assert writer.recovered.cut_bytes == 0
     (kept,) = (tmp_path / "damaged").iterdir()

@@ -65,6 +65,8 @@ class Committer:
         """What may be whole on disk, though the disk refused it."""
         self._opened_seq = self._sealed_seq = last_seq
         self._opened_us = now_us()
+        self._removed = ""
+        """What was last found to be removed."""
         self._told_lost = set(lost)
         """What is damaged and has been told: it is found again whenever the last segment is looked at."""
         self._retry_at_s = self._synced_s = self._tidied_s = self._wrote_s = time.monotonic()
@@ -117,9 +119,10 @@ class Committer:
 
     def _attempt(self) -> bool:
         try:
+            if (removed := self._find_removed()) is not None:
+                self._removed, self._must_recover = removed, True
             if self._must_recover:
                 self._start_over()
-            self._check_there()
             if self._queue:
                 while self._queue:
                     self._commit_first()
@@ -189,14 +192,22 @@ class Committer:
         else:
             self._queue.extendleft(reversed(first.split((len(first) + 1) // 2)))
 
-    def _check_there(self) -> None:
-        """Fail if the files or the directory were removed: what is written to them is lost without a word."""
-        if self._tail is None:
-            return
+    def _find_removed(self) -> str | None:
+        """Say what was removed, if anything was: what is written to removed files is lost without a word."""
         if not self._lock.holds():
-            self._tail.broken = True
-            raise JournalError("the directory was removed or replaced while it was written")
-        self._tail.check()
+            return "the directory was removed or replaced while it was written"
+        if self._tail is not None and self._tail.is_removed():
+            return f"{self._tail.segment.path.name} or its index was removed while it was written"
+        return None
+
+    def _check_there(self) -> None:
+        """Fail if files were removed in this very moment."""
+        removed = self._find_removed()
+        if removed is not None:
+            if self._tail is not None:
+                self._tail.broken = True
+            self._removed = removed
+            raise JournalError(removed)
 
     def _keep_durable(self) -> None:
         now_s = time.monotonic()
@@ -297,7 +308,7 @@ class Committer:
         """Note that committed events are gone from the disk; the next batch tells so in a gap before it."""
         count = lost.last - max(lost.first - 1, self._opened_seq)
         self.dropped += max(count, 0)
-        reason = f"events {lost.first} to {lost.last} were written and are gone: {self.problem}"
+        reason = f"events {lost.first} to {lost.last} were written and are gone: {self._removed or self.problem}"
         _log.error("journal %s: %s", self._directory, reason)
         left = Pending(self._opened_us)
         left.lose(lost.last - lost.first + 1, self._opened_us, reason)

@@ -101,7 +101,7 @@ def recover(directory: Path, *, torn: bool = True, committed_seq: int = 0, clean
             found.last_seq = max(found.last_seq, entries[-1].seq_last)
             found.last_ts_us = max(entry.ts_max_us for entry in entries)
             break
-    if found.aside_bytes and not torn and not committed_seq:
+    if found.aside_bytes and not committed_seq:
         committed_seq = found.last_seq + BATCH_EVENTS_MAX  # nobody knows how many events they were
     if found.last_seq < committed_seq:
         found.lost.append(Stretch(found.last_seq + 1, committed_seq))

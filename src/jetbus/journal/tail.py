@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from zlib import crc32
 
-from jetbus.journal.errors import JournalError
 from jetbus.journal.index import RECORD_BYTES, Entry
 from jetbus.journal.segment import END_OF_STREAM, FILE_MODE, SCHEMA_BYTES, segment_at, sync_directory
 
@@ -69,11 +68,9 @@ class Tail:
             os.fdatasync(self._index)
             self._unsynced = False
 
-    def check(self) -> None:
-        """Fail if somebody removed the files: what is written to them would be lost without a word."""
-        if not os.fstat(self._data).st_nlink or not os.fstat(self._index).st_nlink:
-            self.broken = True
-            raise JournalError(f"{self.segment.path.name} or its index was removed while it was written")
+    def is_removed(self) -> bool:
+        """Whether somebody removed one of the files."""
+        return not os.fstat(self._data).st_nlink or not os.fstat(self._index).st_nlink
 
     def seal(self) -> None:
         """End the stream and close the files. A stream without its end can be read as well, so no error matters."""
