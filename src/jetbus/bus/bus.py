@@ -55,6 +55,7 @@ from jetbus.wire.numbers import (
     check_exponents_of,
     check_long_numbers,
     has_big_exponent,
+    has_long_run,
 )
 
 log = logging.getLogger("jetbus.bus")
@@ -159,6 +160,7 @@ class Bus:
         self.now = now
         self.received += len(messages)
         elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
+        safe_bytes = self.safe_bytes
         record, routes = self.record, session.routes
         for text in messages:
             if session.held:
@@ -191,9 +193,9 @@ class Bus:
                     and (len(text) == len(value) + len(element.path) + _CHANGE_BYTES or text.count(b":") == 4)
                 ):
                     fresh = b"" + value
-                    if len(text) > short_bytes or (
-                        # an e or E that is not only in a text may be an exponent
-                        (101 in fresh or 69 in fresh) and fresh[0] not in b'"tfn' and has_big_exponent(fresh)
+                    # An e or E that is not only in a text may be an exponent.
+                    if ((101 in fresh or 69 in fresh) and fresh[0] not in b'"tfn' and has_big_exponent(fresh)) or (
+                        len(text) > short_bytes and has_long_run(fresh, safe_bytes)
                     ):
                         try:
                             self.check_numbers(fresh)
@@ -229,7 +231,7 @@ class Bus:
                 if method is None:
                     self._on_response(session, message, request_id, text)
                     continue
-                if len(text) > short_bytes:
+                if len(text) > short_bytes and has_long_run(text, safe_bytes):
                     self._check_long_numbers(text)
                 service = busy.get(method)
                 if service is not None:
@@ -543,7 +545,7 @@ class Bus:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
             return
         try:
-            if len(text) > self._short_bytes:
+            if len(text) > self._short_bytes and has_long_run(text, self.safe_bytes):
                 self._check_long_numbers(text)
             check_exponents_of(message.error or message.result)
         except JetError as error:
