@@ -272,16 +272,20 @@ class Log:
         """The wanted events from the cursor on, up to what is there now. The cursor moves on with what is done."""
         seq_until = sieve.within.seq_until
         missing = ""
+        passed_us: int | None = None
         for _ in range(VIEWS_MAX):
             view = self.view()
             seq_until = min(seq_until, view.last + 1)
             try:
                 while cursor.next_seq < seq_until and (piece := view.piece_from(cursor.next_seq)):
-                    if piece.first > cursor.next_seq and cursor.strict:
+                    if piece.first > cursor.next_seq and (
+                        cursor.strict or _misses(sieve.within, cursor.next_seq, passed_us, piece)
+                    ):
                         raise self.gone(cursor.next_seq, piece.first)
                     if piece.first >= seq_until:
                         break
                     yield from self._read_piece(piece, cursor, columns, sieve)
+                    passed_us = piece.ts_max_us
                 return
             except FileNotFoundError as error:
                 if str(error) == missing:
@@ -306,7 +310,8 @@ class Log:
     def gone(self, seq: int, first: int) -> JournalGone:
         """The error for a reader that wants what was dropped."""
         return JournalGone(
-            f"event {seq} of {self.directory} is gone: retention has dropped it; the next there is has seq {first}",
+            f"event {seq} of {self.directory} is gone: retention has dropped it, or its file was lost;"
+            f" the next there is has seq {first}",
             first_seq=first,
         )
 
@@ -339,6 +344,11 @@ class Log:
             except FileNotFoundError:
                 continue
         raise self._outrun()
+
+
+def _misses(within: Range, seq: int, passed_us: int | None, piece: Piece) -> bool:
+    """Whether events of a range may be in the hole from a seq up to a piece, after what was passed before."""
+    return passed_us is not None and within.touches(seq, piece.first - 1, passed_us, piece.ts_min_us)
 
 
 def _seq_within(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:
