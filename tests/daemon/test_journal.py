@@ -802,6 +802,7 @@ def test_directory_removed_under_the_daemon(daemon: Daemon, directory: Path) -> 
         last = owner.result("call", {"path": "$jet/journal/offsets"})["last"]
         directory.rename(directory.with_name("away"))
         assert owner.result("change", {"path": "a", "value": 1}) is True
+        until((directory / "journal.json").exists)
         until(lambda: any(event["event"] == "add" for event in committed(daemon, directory)))
         gap, *events = committed(daemon, directory)
     assert (gap["event"], gap["seq"], detail_of(gap)["missed"]) == ("gap", last + 1, last)

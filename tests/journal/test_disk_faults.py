@@ -262,6 +262,7 @@ def test_read_only_disk(small_disk: Path) -> None:
         mount("-t", "tmpfs", "-o", "ro", "tmpfs", str(directory))
         try:
             write_changes(writer, 1000, 1010)
+            assert not writer.commit()
             for _ in range(3):
                 assert not try_again(writer)
                 assert "Read-only file system; make it writable" in str(writer.problem)
@@ -309,7 +310,9 @@ def test_removed_directory(tmp_path: Path) -> None:
         bus_id = writer.identity
         shutil.rmtree(directory)
         write_changes(writer, 10, 20)
-        assert writer.commit()
+        assert not writer.commit()
+        assert "was removed or replaced while it was written" in str(writer.problem)
+        assert try_again(writer)
         assert (writer.seq, writer.missed) == (22, 10)
         lost = writer.take_lost()
         assert lost is not None
@@ -345,7 +348,8 @@ def test_removed_under_load(tmp_path: Path, removed: str) -> None:
             segment.path.unlink()
         if removed != "segment after the last commit":
             write_changes(writer, 10, 20)
-            assert writer.commit()
+            assert not writer.commit()
+            assert try_again(writer)
     rows = rows_of(directory)
     changes = 10 if removed == "segment after the last commit" else 20
     there = [row for row in rows if row["event"] == "change"]
@@ -368,6 +372,7 @@ def test_replaced_directory(tmp_path: Path) -> None:
             others.rename(directory)
             write_changes(writer, 1000, 1010)
             assert not writer.commit()
+            assert not try_again(writer)
             assert "is being written by process" in str(writer.problem)
             directory.rename(others)
             (tmp_path / "away").rename(directory)

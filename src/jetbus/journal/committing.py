@@ -119,10 +119,10 @@ class Committer:
 
     def _attempt(self) -> bool:
         try:
-            if (removed := self._find_removed()) is not None:
-                self._removed, self._must_recover = removed, True
             if self._must_recover:
                 self._start_over()
+            # Removed files are told as a problem first: who moved them by mistake has a moment to put them back.
+            self._check_there()
             if self._queue:
                 while self._queue:
                     self._commit_first()
@@ -206,7 +206,7 @@ class Committer:
         if removed is not None:
             if self._tail is not None:
                 self._tail.broken = True
-            self._removed = removed
+            self._removed, self._must_recover = removed, True
             raise JournalError(removed)
 
     def _keep_durable(self) -> None:
