@@ -116,8 +116,7 @@ class About:
         fixed = {"version": jetbus.__version__, "pid": os.getpid(), "listening": self._daemon.listening}
         told: dict[str, Any] = {**fixed, **numbers, **self._rates}
         if self._daemon.journaling is not None:
-            journaling = self._daemon.journaling
-            told["journal/stats"] = {**journaling.writer.stats(), "problem": journaling.problem}
+            told["journal/stats"] = self._journal_stats(self._daemon.journaling)
         told["limits"] = self._limits()
         told["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in told["limits"]}
         peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
@@ -163,14 +162,21 @@ class About:
             return Page("text/plain; version=0.0.4; charset=utf-8", self._metrics())
         return None
 
+    @staticmethod
+    def _journal_stats(journaling: Journaling) -> dict[str, Any]:
+        return {
+            **journaling.writer.stats(),
+            "problem": journaling.problem,
+            "waited_s": round(journaling.waited_s, 6),
+            "waited_longest_s": round(journaling.waited_longest_s, 6),
+        }
+
     def _journal_metrics(self) -> list[str]:
         journaling = self._daemon.journaling
         if journaling is None:
             return []
-        stats: dict[str, Any] = {**journaling.writer.stats()}
-        stats["failing"] = int(journaling.problem is not None)
-        stats["waited_s"] = round(journaling.waited_s, 6)
-        stats["waited_longest_s"] = round(journaling.waited_longest_s, 6)
+        stats = self._journal_stats(journaling)
+        stats["failing"] = int(stats["problem"] is not None)
         metrics = [_metric(row.metric, row.kind, row.help, {"": stats[row.name]}) for row in JOURNAL_NUMBERS]
         return [line for lines in metrics for line in lines]
 
