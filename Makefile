@@ -29,7 +29,7 @@ compiler: $(BIN)/.ready
 	@{ $(HAVE_COMPILER); } || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc libc6-dev python3-dev >/dev/null; } || true
 
-$(BIN)/.installed: $(BIN)/.ready src/jetbus/peer/_iterating.c | compiler
+$(BIN)/.installed: $(BIN)/.ready src/jetbus/peer/_iterating.c src/jetbus/wire/_scan.c | compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 

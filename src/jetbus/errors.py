@@ -403,7 +403,7 @@ class MessageTooLong(ConnectionLost):
 
 
 class InvalidValue(JetError):
-    """A value does not fit the type that was asked for; the text names the field."""
+    """A value does not fit the type that was asked for, or cannot be read; the text names the field or the reason."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

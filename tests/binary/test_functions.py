@@ -564,7 +564,7 @@ def test_config_of_another_encoding(binary: Connect, encoding: str) -> None:
     assert (refusal[:2], refusal.data.json) == (INVALID_PARAMS, {"encodingNotSupported": encoding})
 
 
-@pytest.mark.parametrize("document", [b"[1,2]", b'{"b":1.50,"a":[1e400,"\\u00fc"]}', b"{}"])
+@pytest.mark.parametrize("document", [b"[1,2]", b'{"b":1.50,"a":[1e300,"\\u00fc"]}', b"{}"])
 def test_echo(binary: Connect, document: bytes) -> None:
     """Echo gives back its parameters, byte by byte."""
     assert binary().done(SERVICE, key("echo") + packed(js(document))) == packed(js(document))

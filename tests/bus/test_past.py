@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetbus.bus.bus import Bus
-from jetbus.bus.past import CATCH_UP_ROUNDS, Happened, Replay, Then, entry, passing, with_ts
+from jetbus.bus.past import Happened, Replay, Then, entry, passing, with_ts
 from jetbus.errors import Internal, NotAllowed
 from jetbus.rules import EVERYTHING, Rule, parse_rule
 from jetbus.wire import jsonrpc
@@ -252,7 +252,7 @@ class MadeUp:
         self.events = list(events)
         self.asked: list[str] = []
         self.refuses = False
-        self.rounds = 0
+        self.later: list[Happened] = []
 
     def check(self, _auth: Any, _instant: Any, /) -> None:
         if self.refuses:
@@ -262,22 +262,30 @@ class MadeUp:
         self.asked.append(f"as_of {instant}")
         return [then(path, value, ts="t") for path, value in tree_after(self.events).items()]
 
-    def since(self, instant: Any, _rule: Rule, /) -> tuple[list[Happened], int]:
-        self.asked.append(f"since {instant}")
+    def since(self, instant: Any, _rule: Rule, last_seq: int, /) -> list[Happened]:
+        self.asked.append(f"since {instant} up to {last_seq}")
         if instant == "broken":
             raise Internal("the disk is gone")
-        return self.events, len(self.events)
+        return self.events
 
-    def after(self, seq: int, _rule: Rule, /) -> tuple[list[Happened], int]:
-        self.asked.append(f"after {seq}")
-        return [], seq if not self.rounds else seq + 10_000
+    def bring_up_to_date(self, rule: Rule | None = None, /) -> MadeUpMoment:
+        self.asked.append("bring up to date" if rule is None else "keep")
+        return MadeUpMoment(self)
 
-    def commit(self) -> int:
-        self.asked.append("commit")
-        if self.rounds:
-            self.rounds -= 1
-            return 10_000 * 10
-        return 0
+
+class MadeUpMoment:
+    """A moment of it."""
+
+    def __init__(self, past: MadeUp) -> None:
+        self._past = past
+
+    def wait(self) -> int:
+        self._past.asked.append("wait")
+        return len(self._past.events)
+
+    def end(self) -> list[Happened]:
+        self._past.asked.append("end")
+        return self._past.later
 
 
 def bus_with(past: MadeUp) -> Bus:
@@ -287,36 +295,32 @@ def bus_with(past: MadeUp) -> Bus:
 
 
 def test_the_record_is_brought_up_to_date_before_it_is_read() -> None:
-    """Whoever looks back sees what was acknowledged before: the record is committed first."""
+    """Whoever looks back sees what was acknowledged before: the record is written first."""
     past = MadeUp()
     peer = Peer(bus_with(past))
     assert peer.result("get", {"asOf": "x"}) == []
-    assert past.asked == ["commit", "as_of x"]
+    assert past.asked == ["bring up to date", "wait", "as_of x"]
     past.asked.clear()
     assert peer.result("fetch", {"id": "f", "since": "y"}) is True
-    assert past.asked == ["commit", "since y", "commit", "after 0"]
+    assert past.asked == ["keep", "wait", "since y up to 0", "end"]
 
 
-def test_much_that_happens_meanwhile_is_read_aside() -> None:
-    """While too much is left for one turn, it is read aside, round after round; then the fetch is joined."""
+def test_what_happens_meanwhile_is_told_after_the_record() -> None:
+    """What happened while the record was read comes after it, and before what is live."""
     past = MadeUp(Happened("add", "t", "a", b"1"))
-    past.rounds = 3
+    past.later = [Happened("change", "u", "a", b"2"), Happened("remove", "v", "a")]
     peer = Peer(bus_with(past))
     peer.send({"id": 1, "method": "fetch", "params": {"id": "f", "since": "y"}})
     told = peer.told()
     assert told[0] == {"id": 1, "result": True}
-    assert sum(asked.startswith("after") for asked in past.asked) == 3
-    assert [message["params"]["event"] for message in told[1:]] == ["add", "remove"], "it is not there any more"
+    assert [message["params"]["event"] for message in told[1:]] == ["add", "change", "remove"]
 
 
-def test_a_bus_that_is_faster_than_the_reader() -> None:
-    """Who does not catch up aside, however often, is let in all the same: the bus waits for the last part."""
-    past = MadeUp(Happened("add", "t", "a", b"1"))
-    past.rounds = 1_000_000
-    peer = Peer(bus_with(past))
-    peer.send({"id": 1, "method": "fetch", "params": {"id": "f", "since": "y"}})
-    assert peer.told()[0] == {"id": 1, "result": True}
-    assert sum(asked.startswith("after") for asked in past.asked) == CATCH_UP_ROUNDS
+def test_a_refused_reader_keeps_nothing() -> None:
+    """Nothing is kept in memory any more for a reader that was refused."""
+    past = MadeUp()
+    assert Peer(bus_with(past)).error("fetch", {"id": "f", "since": "broken"})["code"] == -32603
+    assert past.asked[-1] == "end"
 
 
 def test_refusals() -> None:

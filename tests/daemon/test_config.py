@@ -49,6 +49,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "depth_max": ("7", 7, "8", 8),
     "batch_max": ("7", 7, "8", 8),
     "batch_bytes_max": ("7", 7, "8", 8),
+    "number_chars_max": ("7", 7, "8", 8),
     "path_chars_max": ("7", 7, "8", 8),
     "elements_max": ("7", 7, "8", 8),
     "members_max": ("7", 7, "8", 8),

@@ -795,6 +795,22 @@ def test_disk_full(fsync: str, start_daemon: StartDaemon, directory: Path) -> No
     assert values[-1] == "at last"
 
 
+def test_directory_removed_under_the_daemon(daemon: Daemon, directory: Path) -> None:
+    """When the journal is removed under a running daemon, what is gone is counted, and what is there is told again."""
+    with daemon.connect() as owner:
+        assert owner.result("add", {"path": "a", "value": 0}) is True
+        last = owner.result("call", {"path": "$jet/journal/offsets"})["last"]
+        directory.rename(directory.with_name("away"))
+        assert owner.result("change", {"path": "a", "value": 1}) is True
+        until((directory / "journal.json").exists)
+        until(lambda: any(event["event"] == "add" for event in committed(daemon, directory)))
+        gap, *events = committed(daemon, directory)
+    assert (gap["event"], gap["seq"], detail_of(gap)["missed"]) == ("gap", last + 1, last)
+    assert daemon.metrics()["jetbus_journal_missed_total"] == last
+    assert "start" in [event["event"] for event in events]
+    assert journal.open(directory).as_of()["value"].to_pylist() == ["1"]
+
+
 def test_numbers_of_the_journal(daemon: Daemon, directory: Path) -> None:
     """The state and the metrics of the journal tell how much is written."""
     with daemon.connect() as wire:

@@ -960,6 +960,18 @@ def look_once(peer: jetbus.Peer) -> None:
     assert told == [found, found + 1, found + 2]
 
 
+def test_now_is_by_the_journals_clock(start_daemon: StartDaemon, directory: Path) -> None:
+    """On a machine whose clock went back by an hour, asOf now is the tree of now, and since -1m the last minute."""
+    with journal.Writer(directory, now_us=lambda: time.time_ns() // 1000 + 3_600_000_000) as writer:
+        writer.append("start")
+    daemon = start_daemon("--journal", str(directory))
+    with daemon.connect() as wire:
+        assert wire.result("add", {"path": "a", "value": 1}) is True
+        assert wire.result("get", {"asOf": "now"})[0]["value"] == 1
+        assert wire.result("fetch", {"id": "f", "since": "-1m"}) is True
+        assert wire.receive()["params"]["value"] == 1
+
+
 def test_two_pasts_and_the_present(daemon: Daemon) -> None:
     """Fetches of one peer from different instants each tell their own past and the same present."""
     owner = Owner(daemon)

@@ -255,8 +255,8 @@ def test_byte_order_mark_is_accepted(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644], ids=oct)
-def test_rewrite_keeps_mode_and_owner(path: Path, mode: int) -> None:
-    """A rewritten file has the mode and owner it had before."""
+def test_rewrite_keeps_the_owner_and_nobody_else(path: Path, mode: int) -> None:
+    """A rewritten file has the owner it had before, and is closed to all others."""
     _write_plain(path)
     path.chmod(mode)
     if os.geteuid() == 0:
@@ -264,9 +264,21 @@ def test_rewrite_keeps_mode_and_owner(path: Path, mode: int) -> None:
     before = path.stat()
     Users.load(path, hasher=CHEAP)
     after = path.stat()
-    assert stat.S_IMODE(after.st_mode) == mode
+    assert stat.S_IMODE(after.st_mode) == 0o600
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
     assert after.st_ino != before.st_ino
+
+
+def test_file_with_hashes_only_is_closed_to_others(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that need not be rewritten is closed to others as well, and the log says so."""
+    _write_plain(path)
+    Users.load(path, hasher=CHEAP)
+    path.chmod(0o644)
+    before = path.stat()
+    Users.load(path, hasher=CHEAP)
+    after = path.stat()
+    assert (after.st_ino, stat.S_IMODE(after.st_mode)) == (before.st_ino, 0o640)
+    assert "was open to other users (mode 0644); now it is closed" in caplog.text
 
 
 def test_rewrite_that_cannot_keep_the_owner_is_private(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

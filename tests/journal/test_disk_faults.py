@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from jetbus.journal import JournalError, Settings, Writer, buffers
+from jetbus.journal import JournalError, JournalInUse, Settings, Writer, buffers
 from jetbus.journal.segment import list_segments
-from journal.writing import Row, file_size_limit, rows_of, values_of, write_changes
+from journal.writing import Row, abandon, file_size_limit, rows_of, values_of, write_changes
 
 LAZY = Settings(fsync="never")
 SMALL = Settings(fsync="never", compression=None, buffered_bytes_max=20_000, flush_events=20)
@@ -262,6 +262,7 @@ def test_read_only_disk(small_disk: Path) -> None:
         mount("-t", "tmpfs", "-o", "ro", "tmpfs", str(directory))
         try:
             write_changes(writer, 1000, 1010)
+            assert not writer.commit()
             for _ in range(3):
                 assert not try_again(writer)
                 assert "Read-only file system; make it writable" in str(writer.problem)
@@ -282,10 +283,12 @@ def test_opening_on_a_read_only_disk(small_disk: Path) -> None:
 def test_opening_on_a_full_disk(small_disk: Path) -> None:
     """A journal with a torn tail is opened on a full disk, too."""
     directory = small_disk / "journal"
-    with Writer(directory, LAZY) as writer:
-        write_changes(writer, 0, 3)
-        writer.commit()
-        write_changes(writer, 3, 6)
+    writer = Writer(directory, LAZY)
+    write_changes(writer, 0, 3)
+    writer.commit()
+    write_changes(writer, 3, 6)
+    writer.commit()
+    abandon(writer)
     segment = list_segments(directory)[0]
     os.truncate(segment.path, segment.path.stat().st_size - 20)
     ballast = fill(small_disk)
@@ -299,26 +302,98 @@ def test_opening_on_a_full_disk(small_disk: Path) -> None:
 
 
 def test_removed_directory(tmp_path: Path) -> None:
-    """When somebody removes the whole directory, it is noticed, and made anew with the seqs that follow."""
+    """When somebody removes the whole directory, the next commit notices; what is gone is counted and told as a gap."""
     directory = tmp_path / "journal"
-    with Writer(directory, Settings(fsync="interval", fsync_ms=1)) as writer:
+    with Writer(directory, LAZY) as writer:
         write_changes(writer, 0, 10)
         assert writer.commit()
         bus_id = writer.identity
         shutil.rmtree(directory)
-        writer._disk._synced_s = 0.0
-        assert not writer.commit()
-        assert "was removed while it was written" in str(writer.problem)
         write_changes(writer, 10, 20)
+        assert not writer.commit()
+        assert "was removed or replaced while it was written" in str(writer.problem)
         assert try_again(writer)
-        assert writer.seq == 21
+        assert (writer.seq, writer.missed) == (22, 10)
+        lost = writer.take_lost()
+        assert lost is not None
+        assert lost.everything
         with pytest.raises(JournalError):
             Writer(directory)
     rows = rows_of(directory)
-    assert [row["seq"] for row in rows] == list(range(11, 21))
+    assert [row["seq"] for row in rows] == list(range(11, 22))
+    (gap,) = gaps(rows)
+    assert gap["missed"] == 10
+    assert gap["reason"] == (
+        "events 1 to 10 were written and are gone: the directory was removed or replaced while it was written"
+    )
+    assert [row["value"] for row in rows[1:]] == [str(number) for number in range(10, 20)]
     with Writer(directory) as writer:
-        assert writer.seq == 21
+        assert writer.seq == 22
         assert writer.identity == bus_id
+
+
+@pytest.mark.parametrize("removed", ["segment", "index", "directory moved away", "segment after the last commit"])
+def test_removed_under_load(tmp_path: Path, removed: str) -> None:
+    """Whatever of the journal is removed between two commits, every acknowledged event is there or told as missed."""
+    directory = tmp_path / "journal"
+    with Writer(directory, LAZY) as writer:
+        write_changes(writer, 0, 10)
+        assert writer.commit()
+        segment = list_segments(directory)[0]
+        if removed == "index":
+            segment.index_path.unlink()
+        elif removed == "directory moved away":
+            directory.rename(tmp_path / "away")
+        else:
+            segment.path.unlink()
+        if removed != "segment after the last commit":
+            write_changes(writer, 10, 20)
+            assert not writer.commit()
+            assert try_again(writer)
+    rows = rows_of(directory)
+    changes = 10 if removed == "segment after the last commit" else 20
+    there = [row for row in rows if row["event"] == "change"]
+    assert len(there) + writer.missed == changes
+    assert sum(gap["missed"] for gap in gaps(rows)) == writer.missed == (0 if removed == "index" else 10)
+    assert len({row["seq"] for row in rows}) == len(rows)
+
+
+def test_replaced_directory(tmp_path: Path) -> None:
+    """A directory that was put in the place of a journal, while no file of it was open, is not written unlocked."""
+    directory, others = tmp_path / "journal", tmp_path / "others"
+    with Writer(others, LAZY) as other:
+        write_changes(other, 0, 3)
+        other.commit()
+        with Writer(directory, Settings(fsync="never", segment_bytes=4096)) as writer:
+            write_changes(writer, 0, 1000)
+            assert writer.commit()
+            assert writer._disk._tail is None
+            directory.rename(tmp_path / "away")
+            others.rename(directory)
+            write_changes(writer, 1000, 1010)
+            assert not writer.commit()
+            assert not try_again(writer)
+            assert "is being written by process" in str(writer.problem)
+            directory.rename(others)
+            (tmp_path / "away").rename(directory)
+            assert try_again(writer)
+    assert values_of(directory) == [str(number) for number in range(1010)]
+    assert values_of(others) == ["0", "1", "2"]
+
+
+def test_removed_lock_file_lets_nobody_in(tmp_path: Path) -> None:
+    """A second writer is refused though the lock file was removed, and the file is put back."""
+    with Writer(tmp_path, LAZY) as writer:
+        write_changes(writer, 0, 1)
+        writer.commit()
+        (tmp_path / "lock").unlink()
+        with pytest.raises(JournalInUse, match="is being written; stop that writer"):
+            Writer(tmp_path)
+        write_changes(writer, 1, 2)
+        assert writer.commit()
+        with pytest.raises(JournalInUse, match=f"by process {os.getpid()}"):
+            Writer(tmp_path)
+    assert values_of(tmp_path) == ["0", "1"]
 
 
 def test_closing_on_a_full_disk(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -148,5 +148,6 @@ def test_a_replaced_directory_gets_no_heartbeat(tmp_path: Path) -> None:
         writer.commit()
         os.rename(tmp_path / "plant", tmp_path / "before")  # noqa: PTH104 - the writer still holds it
         with open_writer(tmp_path / "plant"):
-            pass_time(writer, LATER_US)
+            writer.now_us = LATER_US
+            assert not writer.commit()
             assert not (tmp_path / "plant" / FILE).exists()

@@ -128,6 +128,7 @@ def test_cut_before_the_first_batch_at_every_byte(torn: Torn) -> None:
         assert list(torn.copy.iterdir()) == []
     later = segment_at(torn.copy, 1000)
     later.path.write_bytes(torn.data[:100])
+    (torn.copy / "lock").write_text("4711\n")
     with Writer(torn.copy) as writer:
         assert writer.seq == 1000
         assert writer.recovered.cut_bytes == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,20 @@ def lose_index(directory: Path) -> None:
     list_segments(directory)[1].index_path.unlink()
 
 
+def lose_last_index(directory: Path) -> None:
+    list_segments(directory)[-1].index_path.unlink()
+
+
+def cut_last_index(directory: Path) -> None:
+    os.truncate(list_segments(directory)[-1].index_path, RECORD_BYTES)
+
+
+def lose_last_segment(directory: Path) -> None:
+    segment = list_segments(directory)[-1]
+    segment.path.unlink()
+    segment.index_path.unlink()
+
+
 def rename_segment(directory: Path) -> None:
     segment = list_segments(directory)[1]
     for path in (segment.path, segment.index_path):
@@ -118,6 +133,7 @@ def falsify_snapshot(directory: Path) -> None:
     tree = snapshots.read_snapshot(directory, seq)
     with pa.ipc.new_file(directory / "snapshots" / f"{seq:020}.arrow", tree.schema) as writer:
         writer.write_table(tree.slice(1))
+    (directory / "snapshots" / f"{seq:020}.crc32").unlink()
 
 
 def damage_snapshot(directory: Path) -> None:
@@ -137,7 +153,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut index": (cut_index, r"00301\.index, event 341: it ends at byte"),
     "cut segment": (cut_segment, r"00201\.arrows, event 281: the batch"),
     "lost segment": (lose_segment, r"00401\.arrows, event 401: events 301 to 400 are missing"),
-    "lost index": (lose_index, r"events 301 to 400 are missing"),
+    "lost index": (lose_index, r"00301\.index, event 301: it is missing; the next writer makes it anew"),
+    "lost last index": (lose_last_index, r"00401\.index, event 401: it is missing"),
+    "cut last index": (cut_last_index, r"00401\.index, event 441: it ends at byte"),
+    "lost last segment": (
+        lose_last_segment,
+        r"lock, event 401: .* closed with event 500; events 401 to 500 are missing",
+    ),
     "renamed": (rename_segment, r"event 301: it is named after event 302"),
     "seqs": (lie_about_seqs, r"00201\.arrows, event 201: its seqs"),
     "instants": (lie_about_instants, r"00201\.arrows, event 201: its instants"),
@@ -145,7 +167,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut parquet": (cut_parquet, r"\.parquet, event 1: .*"),
     "lost parquet": (lose_parquet, r"\.parquet, event 1: the file is missing"),
     "false snapshot": (falsify_snapshot, r"snapshots/500, event 500: it is not the tree"),
-    "damaged snapshot": (damage_snapshot, r"snapshots/500, event 500: it is damaged"),
+    "damaged snapshot": (damage_snapshot, r"snapshots/500, event 500: .* is damaged: its checksum is wrong; remove it"),
     "early snapshot": (snapshot_of_the_future, r"snapshots/9999, .* the last is 500"),
 }
 

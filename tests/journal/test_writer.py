@@ -227,7 +227,7 @@ def test_a_sealed_segment_has_a_snapshot(tmp_path: Path) -> None:
     with Writer(tmp_path, LAZY) as writer:
         writer.append("start")
         writer.append("add", "state", "a", b"1", "p#1")
-    assert [path.name for path in (tmp_path / "snapshots").iterdir()] == [f"{2:020}.arrow"]
+    assert [path.name for path in (tmp_path / "snapshots").glob("*.arrow")] == [f"{2:020}.arrow"]
 
 
 def test_written_in_another_thread(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def names_in(wheel: Path) -> set[str]:
         return {name for name in packed.namelist() if ".dist-info/" not in name}
 
 
-COMPILED = {"jetbus/peer/_iterating.abi3.so"} if iterating.COMPILED else set()
+COMPILED = {"jetbus/peer/_iterating.abi3.so", "jetbus/wire/_scan.abi3.so"} if iterating.COMPILED else set()
 """What is compiled where the tests run, and thus there is a compiler."""
 
 
@@ -140,7 +140,7 @@ def test_the_sources_are_whole(released: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "docs/daemon.md"} <= names
     assert {"tests/conftest.py", "examples/watch.py", "src/jetbus/__init__.py"} <= names
-    assert "src/jetbus/peer/_iterating.c" in names
+    assert {"src/jetbus/peer/_iterating.c", "src/jetbus/wire/_scan.c"} <= names
     assert [name for name in names if "node_modules" in name or ".venv" in name or name.endswith(".so")] == []
 
 

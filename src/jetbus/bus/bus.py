@@ -61,6 +61,14 @@ from jetbus.wire.jsonrpc import (
     is_compact,
     read_id,
 )
+from jetbus.wire.numbers import (
+    SAFE_BYTES,
+    NumberTooLong,
+    check_exponents_of,
+    check_long_numbers,
+    has_big_exponent,
+    has_long_run,
+)
 
 log = logging.getLogger("jetbus.bus")
 
@@ -101,6 +109,8 @@ class Bus:
         """Who is told of all that happens, for the record."""
         self.past: Past | None = None
         """Who can tell what was."""
+        self.past_worker: Worker = self.worker
+        """Who reads the past. A disk may keep it waiting: nothing else should have to wait for it."""
         self.limit_hits: Counter[str] = Counter()
         self.received = 0
         """Messages taken in so far."""
@@ -122,8 +132,10 @@ class Bus:
         """Set what may change while running."""
         self.limits = limits
         self.timeout_s = timeout_s
-        self._short_bytes = 2 * limits.depth_max
-        """A text up to this length cannot be nested too deeply."""
+        self.safe_bytes = min(SAFE_BYTES, limits.number_chars_max)
+        """A text up to this length has no number that is too long."""
+        self._short_bytes = min(2 * limits.depth_max, self.safe_bytes)
+        """A text up to this length cannot be nested too deeply either."""
 
     @property
     def element_count(self) -> int:
@@ -161,6 +173,7 @@ class Bus:
         self.now = now
         self.received += len(messages)
         elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
+        safe_bytes = self.safe_bytes
         record, routes = self.record, session.routes
         for text in messages:
             if session.held:
@@ -192,10 +205,20 @@ class Bus:
                     and value
                     and (len(text) == len(value) + len(element.path) + _CHANGE_BYTES or text.count(b":") == 4)
                 ):
-                    element.value = b"" + value
+                    fresh = b"" + value
+                    # An e or E that is not only in a text may be an exponent.
+                    if ((101 in fresh or 69 in fresh) and fresh[0] not in b'"tfn' and has_big_exponent(fresh)) or (
+                        len(text) > short_bytes and has_long_run(fresh, safe_bytes)
+                    ):
+                        try:
+                            self.check_numbers(fresh)
+                        except JetError as error:
+                            self._refuse(session, b"", method, text, error)
+                            continue
+                    element.value = fresh
                     if record is not None:
                         note = record.note  # by itself: CPython 3.11 is slow to call what is an attribute, not a method
-                        note((element.path, element.value, session.label))
+                        note((element.path, fresh, session.label))
                     if element.audiences:
                         self._tell_change(element)
                     continue
@@ -223,6 +246,8 @@ class Bus:
                 if method is None:
                     self._on_response(session, message, request_id, text)
                     continue
+                if len(text) > short_bytes and has_long_run(text, safe_bytes):
+                    self._check_long_numbers(text)
                 service = busy.get(method)
                 if service is not None:
                     answer = service(session, message, request_id, text)
@@ -269,6 +294,7 @@ class Bus:
             envelope = jsonrpc.diagnose(text)
             version = envelope.jsonrpc
             request_id = jsonrpc.read_id(envelope.id)
+            self._check_long_numbers(text)
             method = jsonrpc.read_method(envelope.method)
             if jsonrpc.has_doubled_key(text):
                 raise InvalidRequest(Raw(text), "a key is given twice")
@@ -321,16 +347,19 @@ class Bus:
         service = services.RARE.get(method)
         if service is None:
             raise UnknownService(method)
+        check_exponents_of(envelope.params)
         version = envelope.jsonrpc
         by_jsonrpc = version == _JSONRPC_2 and not session.dialect.tells_nodes
         return service(self, session, services.Request(request_id, envelope.params, by_jsonrpc, version))
 
     # -- services that would block: the session's next messages wait for the answer
 
-    def hold(self, session: Session, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def hold(
+        self, session: Session, work: Callable[[], Any], done: Callable[[Any], None], worker: Worker | None = None
+    ) -> None:
         """Run ``work`` aside; ``done`` must release the session."""
         session.held = True
-        self.worker.run(work, done)
+        (worker or self.worker).run(work, done)
 
     def release(self, session: Session, request_id: bytes, outcome: bytes | JetError) -> None:
         """Answer the request that held the session; what has arrived meanwhile may be taken in now."""
@@ -389,6 +418,19 @@ class Bus:
         self.limit_hits[name] += 1
         return LimitReached(name, getattr(self.limits, name), what)
 
+    def _check_long_numbers(self, text: bytes) -> None:
+        try:
+            check_long_numbers(text, self.limits.number_chars_max)
+        except NumberTooLong:
+            self.limit_hits["number_chars_max"] += 1
+            raise
+
+    def check_numbers(self, value: bytes) -> None:
+        """Refuse a JSON value that is passed on to others if it has a number that they could not read."""
+        if len(value) > self.safe_bytes:
+            self._check_long_numbers(value)
+        check_exponents_of(value)
+
     # -- states and methods
 
     def _add(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
@@ -398,10 +440,12 @@ class Bus:
         path, value = params.path, params.value
         if isinstance(path, UnsetType):
             raise MissingParam("path")
+        check_exponents_of(params.element or value)
         element = Element(path, jsonrpc.encode(path), b"" + value if value else None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
         if params.element or params.fetchOnly or params.access or params.timeout or params.schema:
+            check_exponents_of(params.schema)
             add_details(element, params)
         self.hang_in(element)
         return session.dialect.done
@@ -445,6 +489,10 @@ class Bus:
         path = path_of(params)
         if not (params.value or params.element or params.schema):
             raise MissingParam("value")
+        check_exponents_of(params.value)
+        if params.element or params.schema:
+            check_exponents_of(params.element)
+            check_exponents_of(params.schema)
         element = self.owned(session, path)
         if params.value and not element.is_method:
             self.publish(element, bytes(params.value))
@@ -539,7 +587,11 @@ class Bus:
         if owner is self.own.session:
             self.own.call(session, request_id, element.path, bytes(params.args))
             return
-        timeout_s = element.timeout_s if not params.timeout else read_timeout(params)
+        check_exponents_of(params.value if is_set else params.args)
+        timeout_s = element.timeout_s
+        if params.timeout:
+            check_exponents_of(params.timeout)
+            timeout_s = read_timeout(params)
         tail = element.dialect.route(message.method, element, params)  # type: ignore[arg-type]
         by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2 and not session.dialect.tells_nodes
         route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
@@ -584,6 +636,14 @@ class Bus:
         route = self.routes.close(session, response_id)
         if route is None:
             log.debug("%s answered %s, which nobody waits for", session.label, response_id)
+            return
+        try:
+            if len(text) > self._short_bytes and has_long_run(text, self.safe_bytes):
+                self._check_long_numbers(text)
+            check_exponents_of(message.error or message.result)
+        except JetError as error:
+            log.warning("%s answered with a number that cannot be passed on: %s", session.label, error)
+            self._fail(route, error)
             return
         self._answer(route, message.result, message.error)
 

@@ -46,6 +46,7 @@ _NOTIFIED = bytes((binary.EVENT, binary.NOTIFY_STATE))
 """How the busiest message begins; it takes a short cut."""
 _EVENT_REFUSED = "%s sent an event that is refused: %s"
 _CHANGED = binary.TOLD["change"]
+_e, _E = b"eE"
 _SERVICES = ("info", "echo", "passwd", "addUser", "removeUser")
 """The services that are reached by name; all others have a function of their own."""
 _JSON_DONE = {True: b"true", False: b"null"}
@@ -136,6 +137,12 @@ def _on_request(bus: Bus, session: Session, message: bytes) -> None:
         session.send(binary.response(request_id, answer))
 
 
+def _check_numbers(bus: Bus, body: bytes) -> None:
+    """Refuse a JSON value with a number that no peer could read."""
+    if body[0] == binary.JSON:
+        bus.check_numbers(body[binary.BODY_AT :].strip())
+
+
 # -- owning
 
 
@@ -146,8 +153,10 @@ def _add(bus: Bus, session: Session, asked: Asked) -> bytes:
     if not is_method and body[0] == binary.NONE:
         raise MissingParam("value")
     element = TypedElement(path, jsonrpc.encode(path), None, session, is_method, dialect=BINARY)
+    _check_numbers(bus, body)
     element.key, element.body = binary.key(path), body
     if options:
+        bus.check_numbers(options)
         add_details(element, _read_options(options))
     bus.hang_in(element)
     return b""
@@ -184,6 +193,8 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     body = message[body_at:]
     if not body[0]:
         raise MissingParam("value")
+    if _e in body or _E in body or len(body) > bus.safe_bytes:
+        _check_numbers(bus, body)
     element.body = body
     element.text = b""
     if bus.record is not None:
@@ -214,10 +225,14 @@ def _route(bus: Bus, session: Session, asked: Asked) -> None:
         element = bus.check_open(session, path, is_set)
     if is_set and body[0] == binary.NONE:
         raise MissingParam("value")
+    _check_numbers(bus, body)
     if element.owner is bus.own.session:
         bus.own.call(session, asked.id, path, binary.json_of(body) if body[0] != binary.NONE else b"")
         return
-    params = _read_options(options) if options else _NO_OPTIONS
+    params = _NO_OPTIONS
+    if options:
+        bus.check_numbers(options)
+        params = _read_options(options)
     timeout_s = read_timeout(params) if params.timeout else element.timeout_s
     if element.dialect is BINARY:
         routed = message[asked.at - 1 : end]  # function, path and value as they came
@@ -252,6 +267,10 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
         return
     try:
         binary.check_answer(message)
+        if message[5:6] == binary.ERROR:
+            bus.check_numbers(bytes(binary.read_error(message, 6).get("data", b"")))
+        elif len(message) > binary.PAYLOAD_AT:
+            _check_numbers(bus, message[binary.PAYLOAD_AT :])
     except JetError as problem:
         log.warning("%s answered %s with a bad message: %s", session.label, message[1:5].hex(), problem)
         error = BadFrame(f"the owner's answer cannot be read: {problem}")
@@ -390,6 +409,7 @@ def _service(bus: Bus, session: Session, asked: Asked) -> bytes | None:
     (name, body), _ = asked.parts()
     if name not in _SERVICES:
         raise UnknownService(name)
+    _check_numbers(bus, body)
     return _serve_json(bus, session, asked, name, binary.json_of(body))
 
 

@@ -22,4 +22,5 @@ class Limits:
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
     members_max: int = field(default=100, metadata={"help": "members that describe one state or method, as in 2012"})
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
+    number_chars_max: int = field(default=400, metadata={"help": "characters of a number", "most": 4_000})
     routes_max: int = field(default=10_000, metadata={"help": "requests waiting for one owner"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jetbus.bus.outside import Nowhere
+from jetbus.bus.outside import Nowhere, Worker
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element
 from jetbus.errors import JetError
@@ -28,7 +28,7 @@ class Own:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self.session = Session(0, Nowhere())
-        self._methods: dict[str, Method] = {}
+        self._methods: dict[str, tuple[Method, Worker | None]] = {}
 
     def __len__(self) -> int:
         return len(self.session.elements)
@@ -51,14 +51,15 @@ class Own:
         if element is not None:
             self._bus.take_out(element)
 
-    def serve(self, path: str, method: Method) -> None:
-        """Add a method."""
-        self._methods[path] = method
+    def serve(self, path: str, method: Method, worker: Worker | None = None) -> None:
+        """Add a method; its work is done by the bus's worker unless another one is given."""
+        self._methods[path] = method, worker
         self._bus.put_in(Element(path, jsonrpc.encode(path), None, self.session, is_method=True))
 
     def call(self, session: Session, request_id: bytes, path: str, args: bytes) -> None:
         """A call of a method; what it does may take a while and is done aside."""
-        work = self._methods[path](session, jsonrpc.loads(args) if args else {})
+        method, worker = self._methods[path]
+        work = method(session, jsonrpc.loads(args) if args else {})
 
         def done(outcome: Any) -> None:
             if session.gone or not request_id:
@@ -70,4 +71,4 @@ class Own:
             else:
                 session.send(jsonrpc.result(request_id, binary.json_of(outcome)))
 
-        self._bus.worker.run(work, done)
+        (worker or self._bus.worker).run(work, done)

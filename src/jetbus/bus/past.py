@@ -1,13 +1,18 @@
 """Fetch and get that begin in the past: what the record tells, turned into what a fetch would have been told then.
 
 A fetch with ``since`` is told the matches of that instant, then everything that happened to them, then goes on live.
-Nothing is missing and nothing told twice at the seam: the last of the record is read, and the fetch joined, within one
-turn of the bus. Whatever the record does not have, because it is kept in samples or has gaps, is made good there.
+The record is read aside, up to a *moment*; what happens after the moment is kept in memory until the record is read:
+
+    since               the moment                              the fetch is joined
+      |--- record, read aside ---|--- kept in memory ---------------|--- live --->
+
+Nothing is missing and nothing told twice: what was kept is told, and the fetch joined, within one turn of the bus.
+Whatever the record does not have, because it is kept in samples or has gaps, is made good there. No disk is waited for
+on the loop.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -23,11 +28,6 @@ if TYPE_CHECKING:
     from jetbus.bus.audience import Audience
     from jetbus.bus.bus import Bus
     from jetbus.bus.session import Session
-
-CATCH_UP_EVENTS = 2_000
-"""How much of the record is read within one turn; more than that is read aside first."""
-CATCH_UP_ROUNDS = 4
-"""How often it is read aside; for who is still behind then the bus, which is faster, waits once."""
 
 
 class Then(NamedTuple):
@@ -73,8 +73,18 @@ Write = Callable[[list[Then]], bytes]
 """What was found -> the response."""
 
 
+class Moment(Protocol):
+    """A moment up to which the record is being brought up to date."""
+
+    def wait(self) -> int:
+        """Wait, aside, until all before the moment is on record; gives the last seq of that."""
+
+    def end(self) -> list[Happened]:
+        """Tell what has happened since, if that was asked for. Does not block; call it once."""
+
+
 class Past(Protocol):
-    """Who can tell what was. Everything but ``commit`` may block; refusals are ``JetError``s."""
+    """Who can tell what was. ``as_of`` and ``since`` block and are called aside; refusals are ``JetError``s."""
 
     def check(self, auth: Auth | None, instant: Any, /) -> None:
         """Refuse whoever may not look back, and what is no instant."""
@@ -82,14 +92,11 @@ class Past(Protocol):
     def as_of(self, instant: Any, rule: Rule, /) -> list[Then]:
         """What the path rule matched at an instant."""
 
-    def since(self, instant: Any, rule: Rule, /) -> tuple[list[Happened], int]:
-        """What was there at an instant and what has happened to it since, and up to which seq that is."""
+    def since(self, instant: Any, rule: Rule, last_seq: int, /) -> list[Happened]:
+        """What was there at an instant and what has happened to it since, up to a seq."""
 
-    def after(self, seq: int, rule: Rule, /) -> tuple[list[Happened], int]:
-        """What has happened after a seq."""
-
-    def commit(self) -> int:
-        """Bring the record up to date; gives its last seq."""
+    def bring_up_to_date(self, rule: Rule | None = None, /) -> Moment:
+        """Have all that has happened put on record; with a rule, what happens to its paths later is kept."""
 
 
 class Replay:
@@ -189,8 +196,13 @@ def get_then(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
             session.send(write(passing(rule, outcome)))
         bus.release(session, b"", b"")
 
-    past.commit()
-    bus.hold(session, lambda: past.as_of(instant, rule), done)
+    moment = past.bring_up_to_date()
+
+    def read() -> list[Then]:
+        moment.wait()
+        return past.as_of(instant, rule)
+
+    bus.hold(session, read, done, bus.past_worker)
 
 
 def fetch_since(
@@ -200,22 +212,21 @@ def fetch_since(
     past = _past(bus)
     if rule.sort is not None:
         raise InvalidRule("sort", "a sorted fetch shows the present only; leave out since, or sort")
-    replay, told = Replay(rule), list[tuple[str, Then]]()
-    rounds = itertools.count(1)
+    moment = past.bring_up_to_date(rule)
 
-    def read_on(outcome: Any) -> None:
-        if session.gone:
-            return
-        if isinstance(outcome, JetError):
-            bus.release(session, request_id, outcome)
-            return
-        events, seq = outcome
-        told.extend(replay.tell(events))
-        if past.commit() - seq > CATCH_UP_EVENTS and next(rounds) < CATCH_UP_ROUNDS:
-            bus.worker.run(lambda: past.after(seq, rule), read_on)
-            return
+    def read() -> tuple[Replay, list[tuple[str, Then]]]:
+        replay = Replay(rule)
+        return replay, list(replay.tell(past.since(instant, rule, moment.wait())))
+
+    def join(outcome: Any) -> None:
         try:
-            told.extend(replay.tell(past.after(seq, rule)[0]))
+            kept = moment.end()
+            if session.gone:
+                return
+            if isinstance(outcome, JetError):
+                raise outcome
+            replay, told = outcome
+            told.extend(replay.tell(kept))
             begun = begin()
         except JetError as error:
             bus.release(session, request_id, error)
@@ -223,8 +234,7 @@ def fetch_since(
         _tell(bus, session, replay, told, begun)
         bus.release(session, b"", b"")
 
-    past.commit()
-    bus.hold(session, lambda: past.since(instant, rule), read_on)
+    bus.hold(session, read, join, bus.past_worker)
 
 
 def _tell(bus: Bus, session: Session, replay: Replay, told: list[tuple[str, Then]], begun: Begun) -> None:

@@ -10,6 +10,7 @@ from jetbus.cli.frame import PATH, Example, command
 from jetbus.cli.output import Output
 from jetbus.cli.quick import QuickPeer
 from jetbus.cli.rules import exact_path, nothing_matches, read_rules
+from jetbus.errors import InvalidValue
 from jetbus.rules import Rule
 
 
@@ -37,9 +38,13 @@ def get(bus: Bus, form: str | None, rules: tuple[str, ...]) -> None:
             found |= states
     if not found:
         raise nothing_matches(rules)
+    unreadable = [value for value in found.values() if isinstance(value, InvalidValue)]
     with Output(("path", "value"), form) as out:
         for path, value in found.items():
-            out.put({"path": path, "value": value})
+            if not isinstance(value, InvalidValue):
+                out.put({"path": path, "value": value})
+    if unreadable:
+        raise Failure("; ".join(map(str, unreadable)))
 
 
 def _explain_absence(peer: QuickPeer, rule: Rule) -> None:

@@ -15,7 +15,7 @@ from jetbus.cli.frame import DURATION, PATH, Example, command
 from jetbus.cli.output import WIDTH, Output, cut, say, terminal_width
 from jetbus.cli.past import Past, Rows, journal_option, past, since_option, told, until_option, written
 from jetbus.cli.windows import AGGREGATES, TIME_WEIGHTED, Reading, number_of, windows
-from jetbus.journal.instants import US_PER_S, read_instant
+from jetbus.journal.instants import US_PER_S, read_instant, wall_clock_us
 
 ROWS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -108,8 +108,9 @@ class _Line:
 
     def __init__(self, then: Past, path: str, bus: str | None, since: str | None, until: str | None) -> None:
         self._then, self._path, self._bus = then, path, bus
-        self._since_us = None if since is None else read_instant(since)
-        self._until_us = None if until is None else read_instant(until)
+        now_us = max(wall_clock_us(), then.last_us(bus) or 0) if since or until else None
+        self._since_us = None if since is None else read_instant(since, now_us)
+        self._until_us = None if until is None else read_instant(until, now_us)
 
     def readings(self, rows: Rows, cuts: Rows) -> list[Reading]:
         """Its values in order; where it went or the bus was cut there is none."""

@@ -136,7 +136,8 @@ class BusPast:
 
     def last_us(self, _bus: str | None, seq: int | None = None) -> int | None:
         if seq is None:
-            return wall_clock_us()  # it is the present of a daemon that runs
+            # It is the present of a daemon that runs, by the journal's clock: that one does not go back.
+            return max(wall_clock_us(), self._called("offsets", {})["last_ts"] or 0)
         try:
             rows, _ = self._page("range", {"seq": seq, "seqUntil": seq + 1, "columns": ["ts"]})
         except Failure:

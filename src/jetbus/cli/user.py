@@ -1,7 +1,8 @@
 """``jet user``: users of a daemon, over the bus (as an admin) or in its users file.
 
-The file is written as jetd writes it: whole or not at all, passwords hashed, with the mode it had, and never so that
-jetd could not read it. A daemon reads it when it starts and when it is told to: ``--reload`` tells it.
+The file is written as jetd writes it: whole or not at all, passwords hashed, closed to others, and never so that jetd
+could not read it: where jetd reads it by its group, the group stays. A daemon reads it when it starts and when it is
+told to: ``--reload`` tells it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class UsersFile:
 
     def save(self) -> None:
         """Replace the file, if a daemon can read the new one."""
-        mode = self._path.stat().st_mode & 0o777 if self._path.exists() else 0o600
+        mode = self._path.stat().st_mode & 0o660 if self._path.exists() else 0o600
         with replacing(self._path.resolve(), mode) as file:
             file.write_text(json.dumps(self._document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             if flaw := flaw_of_users(str(file), str(self._path)):

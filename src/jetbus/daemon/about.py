@@ -18,6 +18,7 @@ from jetbus.paths import DAEMON_NODE
 if TYPE_CHECKING:
     from jetbus.daemon.connection import Connection
     from jetbus.daemon.daemon import Daemon
+    from jetbus.daemon.journaling import Journaling
 
 REFRESH_S = 1.0
 
@@ -115,7 +116,7 @@ class About:
         fixed = {"version": jetbus.__version__, "pid": os.getpid(), "listening": self._daemon.listening}
         told: dict[str, Any] = {**fixed, **numbers, **self._rates}
         if self._daemon.journaling is not None:
-            told["journal/stats"] = self._daemon.journaling.writer.stats()
+            told["journal/stats"] = self._journal_stats(self._daemon.journaling)
         told["limits"] = self._limits()
         told["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in told["limits"]}
         peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
@@ -152,18 +153,29 @@ class About:
         if path == "/health":
             health: dict[str, Any] = {"status": "ok", "version": jetbus.__version__, **self.numbers()}
             journaling = self._daemon.journaling
-            if journaling is not None and journaling.writer.problem is not None:
-                health |= {"status": "journal failing", "journal": journaling.writer.problem}
+            if journaling is not None and journaling.waits:
+                health |= {"journal_waits": _waits(journaling)}
+            if journaling is not None and (problem := journaling.problem) is not None:
+                health |= {"status": "journal failing", "journal": problem}
             return Page("application/json", msgspec.json.encode(health).decode() + "\n")
         if path == "/metrics":
             return Page("text/plain; version=0.0.4; charset=utf-8", self._metrics())
         return None
 
+    @staticmethod
+    def _journal_stats(journaling: Journaling) -> dict[str, Any]:
+        return {
+            **journaling.writer.stats(),
+            "problem": journaling.problem,
+            "waited_s": round(journaling.waited_s, 6),
+            "waited_longest_s": round(journaling.waited_longest_s, 6),
+        }
+
     def _journal_metrics(self) -> list[str]:
         journaling = self._daemon.journaling
         if journaling is None:
             return []
-        stats: dict[str, Any] = {**journaling.writer.stats()}
+        stats = self._journal_stats(journaling)
         stats["failing"] = int(stats["problem"] is not None)
         metrics = [_metric(row.metric, row.kind, row.help, {"": stats[row.name]}) for row in JOURNAL_NUMBERS]
         return [line for lines in metrics for line in lines]
@@ -189,7 +201,18 @@ JOURNAL_NUMBERS = (
     Number("missed", "jetbus_journal_missed_total", "counter", "Events the journal had to drop"),
     Number("segments", "jetbus_journal_segments", "gauge", "Segments of the journal"),
     Number("failing", "jetbus_journal_failing", "gauge", "1 while the journal cannot be written"),
+    Number("waited_s", "jetbus_journal_waited_seconds_total", "counter", "Seconds the bus waited for the disk"),
+    Number("waited_longest_s", "jetbus_journal_waited_longest_seconds", "gauge", "Longest single wait for the disk"),
 )
+
+
+def _waits(journaling: Journaling) -> dict[str, Any]:
+    """What ``/health`` says of a bus that waits for its disk: by which setting, and how long it has waited."""
+    return {
+        "because": "journal_fsync = always: nobody hears of an event before it is on disk",
+        "waited_s": round(journaling.waited_s, 3),
+        "waited_longest_s": round(journaling.waited_longest_s, 3),
+    }
 
 
 def _metric(name: str, kind: str, text: str, values: dict[str, Any], label: str = "") -> list[str]:

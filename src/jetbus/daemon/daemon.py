@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import logging
@@ -43,15 +44,13 @@ STOP_S = 2.0
 
 
 class Aside:
-    """Runs for the bus what would block it, in few threads, so that neither logins nor looks into the past can take
-    the machine.
-    """
+    """Runs for the bus what would block it, in few threads, so that it cannot take the machine."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "jetd-aside") -> None:
         self._loop = loop
         self.turns: Turns
         """Set by the daemon."""
-        self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix="jetd-aside")
+        self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix=name)
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         def in_thread() -> None:
@@ -66,7 +65,8 @@ class Aside:
             except Exception:
                 log.exception("a service failed")
                 outcome = Internal("the daemon could not do it; its log says why")
-            self._loop.call_soon_threadsafe(done, outcome)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon has stopped
+                self._loop.call_soon_threadsafe(done, outcome)
 
         self._threads.submit(in_thread)
 
@@ -102,6 +102,8 @@ class Daemon:
         self.loop = asyncio.get_running_loop()
         self._tls = _tls_context(config)
         self._aside = Aside(self.loop)
+        self._looking_back: Aside | None = None
+        """Reads the past. A disk that hangs holds up its threads, and not those that log users in."""
         self.bus = Bus(
             tree=config.tree,
             separators=config.separator,
@@ -134,6 +136,8 @@ class Daemon:
 
         self.bus.record = self.journaling.writer
         self.flow.commit = self.journaling.commit_first
+        self.bus.past_worker = self._looking_back = Aside(self.loop, "jetd-past")
+        self._looking_back.turns = self.turns
         self.bus.past = History(self, self.journaling)
 
     # -- start and stop
@@ -222,8 +226,10 @@ class Daemon:
         for file in self._socket_files:
             file.unlink(missing_ok=True)
         self._aside.stop()
+        if self._looking_back is not None:
+            self._looking_back.stop()
         if self.journaling is not None:
-            self.journaling.stop()
+            await self.journaling.stop()
 
     def config_as_listening(self) -> Config:
         """The configuration with the ports that port 0 turned into, for starting it again at the same addresses."""

@@ -23,7 +23,7 @@ from jetbus.journal.instants import write_instant
 from jetbus.journal.scan import Log
 from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA
 from jetbus.journal.tree import TREE_EVENTS
-from jetbus.paths import DAEMON_NODE
+from jetbus.paths import DAEMON_NODE, is_daemons
 from jetbus.rules import EVERYTHING, Rule
 from jetbus.wire import binary, jsonrpc
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from jetbus.bus.access import Auth
     from jetbus.bus.session import Session
     from jetbus.daemon.daemon import Daemon
-    from jetbus.daemon.journaling import Journaling
+    from jetbus.daemon.journaling import Journaling, Written
+    from jetbus.journal.watch import Seen
 
 Found = TypeVar("Found")
 
@@ -52,14 +53,19 @@ class History:
         self._log = Log(journaling.directory)
         journaling.tell_again = self._tell_again
         for name, method in _METHODS.items():
-            daemon.bus.own.serve(f"{NODE}/{name}", self._checked(name, method))
+            daemon.bus.own.serve(f"{NODE}/{name}", self._checked(name, method), daemon.bus.past_worker)
 
     def _checked(self, name: str, method: Callable[[History, Args], bytes]) -> Any:
         def call(session: Session, args: Any) -> Callable[[], bytes]:
             self._check_groups(session.auth, f"{NODE}/{name}")
-            self._journaling.commit()
             asked = Args(args)
-            return lambda: _guarded(lambda: method(self, asked))
+            moment = self._journaling.bring_up_to_date()
+
+            def read() -> bytes:
+                moment.wait()
+                return _guarded(lambda: method(self, asked))
+
+            return read
 
         return call
 
@@ -95,30 +101,26 @@ class History:
         value = None if row["value"] is None or row["kind"] == "method" else row["value"].encode()
         return Then(row["path"], jsonrpc.encode(row["path"]), value, _is_fetch_only(row["detail"]), _text(row["ts"]))
 
-    def since(self, instant: Any, rule: Rule) -> tuple[list[Happened], int]:
-        return _guarded(lambda: self._since(instant, rule))
+    def since(self, instant: Any, rule: Rule, last_seq: int) -> list[Happened]:
+        return _guarded(lambda: self._since(instant, rule, last_seq))
 
-    def _since(self, instant: Any, rule: Rule) -> tuple[list[Happened], int]:
+    def _since(self, instant: Any, rule: Rule, last_seq: int) -> list[Happened]:
         paths = _paths_only(rule)
         # One seq parts the tree from what came after it. An instant would not do: more events of that very instant may
         # be written between the one look and the other.
-        seq = self._log.seq_at(journal.read_instant(instant))
+        seq = min(self._log.seq_at(self._log.instant_us(instant)), last_seq)
         tree = map(self._then, self._journal.as_of(rule=paths, seq=seq).to_pylist())
-        events, last = self._happened(paths, seq + 1)
-        return [*(Happened("add", one.ts, one.path, one.value, one.fetch_only) for one in tree), *events], last
+        events = self._happened(paths, seq + 1, last_seq)
+        return [*(Happened("add", one.ts, one.path, one.value, one.fetch_only) for one in tree), *events]
 
-    def after(self, seq: int, rule: Rule) -> tuple[list[Happened], int]:
-        return _guarded(lambda: self._happened(_paths_only(rule), seq + 1))
-
-    def _happened(self, rule: Rule | None, seq: int) -> tuple[list[Happened], int]:
-        last = max(offsets["last"] for offsets in self._journal.offsets().values())
+    def _happened(self, rule: Rule | None, seq: int, last: int) -> list[Happened]:
         events: list[tuple[int, Happened]] = []
         for told, of_paths in ((TREE_EVENTS, rule), (CLEARING_EVENTS, None)):
             for batch in self._journal.read(of_paths, seq=seq, seq_until=last + 1, events=told):
                 events += map(_read_event, batch.to_pylist())
                 self._check_count(len(events))
         events.sort(key=lambda pair: pair[0])
-        return [event for _, event in events], last
+        return [event for _, event in events]
 
     def _check_count(self, count: int) -> None:
         allowed = self._daemon.config.replay_events_max
@@ -126,8 +128,18 @@ class History:
             self._daemon.bus.limit_hits["replay_events_max"] += 1
             raise LimitReached("replay_events_max", allowed, "too much has happened since then; begin later")
 
-    def commit(self) -> int:
-        return self._journaling.commit()
+    def bring_up_to_date(self, rule: Rule | None = None) -> Moment:
+        if rule is None:
+            return Moment(self, self._journaling.bring_up_to_date())
+        paths = _paths_only(rule) or EVERYTHING
+        allowed = self._daemon.config.replay_events_max
+        return Moment(self, self._journaling.bring_up_to_date(lambda path: _sees(paths, path), allowed))
+
+    def happened_since(self, written: Written) -> list[Happened]:
+        """Tell what was appended after a moment."""
+        events = [_read_seen(seen) for seen in written.end()]
+        self._check_count(len(events))
+        return events
 
     # -- methods
 
@@ -171,6 +183,18 @@ class History:
             raise WrongType("path")
         seq, limit = asked.number("seq") or 0, asked.limit()
         return binary.typed_body(ARROW, pages.history_page(self._journal, path, since, until, seq=seq, limit=limit))
+
+
+class Moment:
+    """A moment of the journal, in the words of the bus."""
+
+    def __init__(self, history: History, written: Written) -> None:
+        self._history = history
+        self._written = written
+        self.wait = written.wait
+
+    def end(self) -> list[Happened]:
+        return self._history.happened_since(self._written)
 
 
 _METHODS: dict[str, Callable[[History, Args], bytes]] = {
@@ -244,6 +268,18 @@ def _is_fetch_only(detail: str | None) -> bool:
 
 def _text(ts: Any) -> str:
     return write_instant(round(ts.timestamp() * 1_000_000)) if ts is not None else ""
+
+
+def _sees(paths: Rule, path: str) -> bool:
+    """Whether a rule is about a path, as the bus sees it: the daemon's own states only if it says so."""
+    return paths.matches_path(path) and (paths.sees_daemon or not is_daemons(path))
+
+
+def _read_seen(seen: Seen) -> Happened:
+    fetch_only = seen.detail is not None and _is_fetch_only(seen.detail.decode())
+    value = None if seen.kind == "method" else seen.value
+    path = "" if seen.event in CLEARING_EVENTS else seen.path
+    return Happened(seen.event, write_instant(seen.ts_us), path, value, fetch_only)
 
 
 def _read_event(row: dict[str, Any]) -> tuple[int, Happened]:

@@ -1,16 +1,20 @@
 """The daemon's journal: the bus's record, written by a thread of its own or, where nobody may hear of what is not yet
 on disk, before anything is sent.
 
+The loop never waits for the disk, however slow it is, with one exception: ``journal_fsync = always`` promises that
+nobody hears of an event that is not on disk, so the loop waits for every commit; ``waited_s`` says for how long.
+
 pyarrow is needed only for a daemon that keeps a journal, and is loaded with its writer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +23,58 @@ import msgspec
 import jetbus
 from jetbus import journal
 from jetbus.daemon.config import Config, ConfigError
+from jetbus.errors import Internal
 
 if TYPE_CHECKING:
     from jetbus.daemon.connection import Connection
     from jetbus.journal import Settings, Writer
+    from jetbus.journal.buffers import Pending
+    from jetbus.journal.watch import Seen, Watch
 
 AGAIN_PATHS = 5_000
 """Paths that are told again in one turn."""
+DISK_WAIT_S = 10.0
+"""How long somebody who looks back waits for what was just recorded to be written."""
+DISK_SLOW_S = 2.0
+"""A write that takes longer than this is told as a problem, in ``/health`` and the metrics."""
 
 log = logging.getLogger("jetbus.daemon")
+
+
+class Written:
+    """A moment: all that was appended before it is being written, what is appended after it is noted if wanted."""
+
+    def __init__(self, writer: Writer, wanted: Callable[[str], bool] | None, events_max: int) -> None:
+        self._writer = writer
+        self._wanted, self._events_max = wanted, events_max
+        self._watch: Watch | None = None
+        self._ended = False
+        self._done: Future[int] = Future()
+
+    def begin(self) -> None:
+        """The moment is now: everything that was appended has just been taken."""
+        if self._wanted is not None and not self._ended:
+            self._watch = self._writer.watch(self._wanted, self._events_max)
+
+    def finish(self, last_seq: int) -> None:
+        """All before the moment is in the journal, as far as the disk takes it; from any thread."""
+        self._done.set_result(last_seq)
+
+    def wait(self) -> int:
+        """Wait, in another thread than the loop's, until that is so; gives the last seq before the moment."""
+        try:
+            return self._done.result(DISK_WAIT_S)
+        except TimeoutError:
+            raise Internal(
+                f"the disk of the journal has not taken what was written for {DISK_WAIT_S:g} s; try again later,"
+                " and look at /health of the daemon"
+            ) from None
+
+    def end(self) -> list[Seen]:
+        """Give what was appended since the moment, and note no more."""
+        self._ended = True
+        watch, self._watch = self._watch, None
+        return [] if watch is None else self._writer.unwatch(watch)
 
 
 class Journaling:
@@ -44,7 +91,14 @@ class Journaling:
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jetd-journal")
         self._always = config.journal_fsync == "always"
-        self._writing = False
+        self._writing_since_s: float | None = None
+        """When the write began that is under way in the thread."""
+        self._overdue = False
+        """Whether it was time to write while a write was under way: the next one follows at once."""
+        self._asked: list[Written] = []
+        """Moments that begin with the next write."""
+        self.waited_s = self.waited_longest_s = 0.0
+        """How long the loop has waited for the disk, in all and once at the most; only ``always`` makes it wait."""
         self.tell_again: Callable[[Iterable[str] | None], None] = lambda _paths: None
         """Tells what these paths are now, or everything."""
         self._missed: set[str] = set()
@@ -94,11 +148,29 @@ class Journaling:
         self.tick()
         self._make_good()
         if self._always:
-            self.writer.commit()
-        elif not self._writing:
-            self._writing = True
-            pending = self.writer.take()
-            self._thread.submit(self._write, pending)
+            self._commit()
+        elif self._writing_since_s is None:
+            self._write_aside()
+        else:
+            self._overdue = True
+
+    def _commit(self) -> None:
+        """Write all there is and wait for the disk."""
+        began_s = time.monotonic()
+        self.writer.commit()
+        waited_s = time.monotonic() - began_s
+        self.waited_s += waited_s
+        self.waited_longest_s = max(self.waited_longest_s, waited_s)
+
+    def _write_aside(self) -> None:
+        """Hand all there is to the thread. Only one write is under way at a time: what comes meanwhile is counted."""
+        self._writing_since_s = time.monotonic()
+        self._overdue = False
+        pending = self.writer.take()
+        asked, self._asked = self._asked, []
+        for written in asked:
+            written.begin()
+        self._thread.submit(self._write, pending, asked)
 
     def _make_good(self) -> None:
         """Where events were dropped, tell how that is now, as much as fits into a turn."""
@@ -116,34 +188,67 @@ class Journaling:
         self._missed.clear()
         self.tell_again(None)
 
-    def _write(self, pending: Any) -> None:
+    def _write(self, pending: Pending, asked: list[Written]) -> None:
         try:
             self.writer.write(pending)
         except Exception:
             log.exception("the journal failed")
-        finally:
-            self._writing = False
+        for written in asked:
+            written.finish(self.writer.committed_seq)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon has stopped
+            self._loop.call_soon_threadsafe(self._wrote)
+
+    def _wrote(self) -> None:
+        self._writing_since_s = None
+        if (self._asked or self._overdue) and self._timer is not None:
+            self._write_aside()
 
     def _commit_first(self) -> None:
         if self.writer.pending:
-            self.writer.commit()
+            self._commit()
 
-    def commit(self) -> int:
-        """Write all there is, now; gives the last seq that is in the journal."""
+    def bring_up_to_date(self, wanted: Callable[[str], bool] | None = None, events_max: int = 0) -> Written:
+        """Have all that was appended written, without waiting for it; what is appended later is noted if wanted."""
+        written = Written(self.writer, wanted, events_max)
         if self._always:
-            self.writer.commit()
+            self._commit()
+            written.begin()
+            written.finish(self.writer.committed_seq)
         else:
-            self._thread.submit(self._write, self.writer.take()).result()  # behind what is being written
-        return self.writer.seq - 1 - self.writer.pending
+            self._asked.append(written)
+            if self._writing_since_s is None:
+                self._write_aside()
+        return written
 
-    def stop(self) -> None:
-        """The daemon stops."""
+    @property
+    def problem(self) -> str | None:
+        """Why the disk does not take what is written, and what to do about it; None while it does."""
+        since_s = self._writing_since_s
+        slow_s = 0.0 if since_s is None else time.monotonic() - since_s
+        if self.writer.problem is None and slow_s > DISK_SLOW_S:
+            return f"{self.directory}: the disk has not answered for {slow_s:.0f} s; look at it, events wait in memory"
+        return self.writer.problem
+
+    @property
+    def waits(self) -> bool:
+        """Whether the loop waits for the disk, so that a slow disk makes the whole bus slow."""
+        return self._always
+
+    async def stop(self) -> None:
+        """The daemon stops: write the last events. The disk may take its time; the loop does not wait for it."""
         if self._timer is not None:
             self._timer.cancel()
-        self._thread.shutdown(wait=True)
+            self._timer = None
+        for written in self._asked:
+            written.finish(self.writer.committed_seq)
+        self._asked = []
         self.tick()
         self.writer.append("stop")
-        self.writer.close()
+        closing = self._loop.run_in_executor(self._thread, self.writer.close)  # behind what is being written
+        while not (await asyncio.wait([closing], timeout=DISK_SLOW_S))[0]:
+            log.warning("the journal is not closed yet: the disk of %s does not answer", self.directory)
+        closing.result()
+        self._thread.shutdown(wait=False)
 
 
 def settings_of(config: Config) -> Settings:

@@ -46,15 +46,23 @@ async def _serve(config: Config, arguments: Sequence[str]) -> None:
     stopped = asyncio.Event()
     daemon = Daemon(config)
 
-    def reload() -> None:
+    async def reload() -> None:
         try:
-            daemon.reload(settings.load(arguments, os.environ))
+            # In a thread: a disk that hangs must not hold up the bus.
+            daemon.reload(await asyncio.to_thread(settings.load, arguments, os.environ))
         except (ConfigError, UsersFileError) as problem:
             log.error("nothing reloaded: %s", problem)
 
+    reloads: set[asyncio.Task[None]] = set()
+
+    def on_hangup() -> None:
+        task = loop.create_task(reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
     await daemon.start()
     gc.collect()
     gc.freeze()

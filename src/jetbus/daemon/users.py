@@ -73,6 +73,9 @@ _ADMIN_GROUP: Final = "admin"
 _GROUP_LISTS: Final = ("fetchGroups", "setGroups", "callGroups")
 _HASH_PREFIX: Final = "$argon2"
 
+OWNER_MODE = 0o600
+"""The mode of a users file that the daemon has written: neither group nor others may read it."""
+
 _log = logging.getLogger("jetbus.users")
 
 
@@ -407,6 +410,7 @@ class _UsersFile:
 def _document(path: Path) -> Any:
     try:
         with path.open("rb") as file:
+            _close_to_others(file.fileno(), path)
             data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError as error:
         raise UsersFileError(f'{path} does not exist; create it, {{"users": {{}}}} is enough') from error
@@ -415,6 +419,21 @@ def _document(path: Path) -> Any:
     if len(data) > FILE_BYTES_MAX:
         raise UsersFileError(f"{path} has more than {FILE_BYTES_MAX} bytes; remove users from it")
     return _decoded(path, data)
+
+
+def _close_to_others(descriptor: int, path: Path) -> None:
+    """Take the users file away from all users: a hash can be guessed at for as long as one likes.
+
+    Its group stays: where the file is root's, it is by its group that the daemon reads it.
+    """
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if not mode & stat.S_IRWXO:
+        return
+    try:
+        os.fchmod(descriptor, mode & ~stat.S_IRWXO)
+        _log.warning("%s was open to other users (mode %04o); now it is closed", path, mode)
+    except OSError:
+        _log.warning("%s is open to other users (mode %04o); close it with: chmod 600 %s", path, mode, path)
 
 
 def _decoded(path: Path, data: bytes) -> Any:
@@ -464,14 +483,11 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _take_owner_and_mode(descriptor: int, path: Path) -> None:
-    """Give the new file the old one's owner and mode; if it cannot be the same owner, nobody else gets in."""
+    """Give the new file the old one's owner, if that is possible; nobody else gets in."""
     old = path.stat()
-    mode = stat.S_IMODE(old.st_mode)
-    try:
+    with contextlib.suppress(PermissionError):
         os.fchown(descriptor, old.st_uid, old.st_gid)
-    except PermissionError:
-        mode &= stat.S_IRWXU
-    os.fchmod(descriptor, mode)
+    os.fchmod(descriptor, old.st_mode & OWNER_MODE)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,7 +10,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jetbus.journal.errors import NEEDS_PYARROW, BadInstant, JournalError, JournalGone, JournalInUse, NotAJournal
+from jetbus.journal.errors import (
+    NEEDS_PYARROW,
+    BadInstant,
+    JournalDamaged,
+    JournalError,
+    JournalGone,
+    JournalInUse,
+    NotAJournal,
+)
 from jetbus.journal.instants import read_duration, read_instant
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ __all__ = [
     "Compacted",
     "Densities",
     "Journal",
+    "JournalDamaged",
     "JournalError",
     "JournalGone",
     "JournalInUse",

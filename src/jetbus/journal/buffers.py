@@ -113,6 +113,11 @@ class Pending:
         self._miss(before.missed, before.missed_since_us, before.missed_reason)
         self.lost.add(before.lost.paths, everything=before.lost.everything)
 
+    def lose(self, count: int, since_us: int, reason: str) -> None:
+        """Note that events that were committed before these are gone; nobody knows what they were about."""
+        self._miss(count, since_us, reason)
+        self.lost.add((), everything=True)
+
     def _miss(self, count: int, since_us: int, reason: str) -> None:
         if not count:
             return

@@ -13,7 +13,7 @@ import errno
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +25,8 @@ from jetbus.journal.errors import JournalError
 from jetbus.journal.identity import Identity, write_identity
 from jetbus.journal.keeper import Keeper
 from jetbus.journal.lock import Lock
-from jetbus.journal.recovery import recover
+from jetbus.journal.recovery import Stretch, recover
+from jetbus.journal.segment import DIRECTORY_MODE
 from jetbus.journal.settings import Settings
 from jetbus.journal.tail import Tail
 
@@ -49,6 +50,7 @@ class Committer:
         settings: Settings,
         *,
         last_seq: int,
+        lost: Iterable[Stretch] = (),
         now_us: Callable[[], int],
     ) -> None:
         self._lock = lock
@@ -61,7 +63,12 @@ class Committer:
         self._must_recover = False
         self._doubtful: Pending | None = None
         """What may be whole on disk, though the disk refused it."""
-        self._sealed_seq = last_seq
+        self._opened_seq = self._sealed_seq = last_seq
+        self._opened_us = now_us()
+        self._removed = ""
+        """What was last found to be removed."""
+        self._told_lost = set(lost)
+        """What is damaged and has been told: it is found again whenever the last segment is looked at."""
         self._retry_at_s = self._synced_s = self._tidied_s = self._wrote_s = time.monotonic()
         self._heartbeat_us = 0
         self.progress = (last_seq + 1, 0)
@@ -101,20 +108,25 @@ class Committer:
     def close(self, pending: Pending) -> None:
         """Commit the last events, seal, and let the next writer in."""
         self._put(pending)
-        if not self._attempt():
+        # Where files were removed, the second attempt makes them anew and tells what is gone.
+        if not self._attempt() and not (self._must_recover and self._attempt()):
             lost = sum(map(len, self._queue))
             self.dropped += lost
             _log.error("the journal %s closes without its last %d events: %s", self._directory, lost, self.problem)
         self._seal()
         self._keeper.join()
-        self._lock.release(clean=self.problem is None)
+        self._lock.release(clean=self.problem is None, last_seq=self.progress[0] - 1)
 
     def _attempt(self) -> bool:
         try:
             if self._must_recover:
                 self._start_over()
-            while self._queue:
-                self._commit_first()
+            # Removed files are told as a problem first: who moved them by mistake has a moment to put them back.
+            self._check_there()
+            if self._queue:
+                while self._queue:
+                    self._commit_first()
+                self._check_there()
             self._keep_durable()
             self._keeper.committed(self.progress[0] - 1)
         except _PROBLEMS as error:
@@ -180,12 +192,28 @@ class Committer:
         else:
             self._queue.extendleft(reversed(first.split((len(first) + 1) // 2)))
 
+    def _find_removed(self) -> str | None:
+        """Say what was removed, if anything was: what is written to removed files is lost without a word."""
+        if not self._lock.holds():
+            return "the directory was removed or replaced while it was written"
+        if self._tail is not None and self._tail.is_removed():
+            return f"{self._tail.segment.path.name} or its index was removed while it was written"
+        return None
+
+    def _check_there(self) -> None:
+        """Fail if files were removed in this very moment."""
+        removed = self._find_removed()
+        if removed is not None:
+            if self._tail is not None:
+                self._tail.broken = True
+            self._removed, self._must_recover = removed, True
+            raise JournalError(removed)
+
     def _keep_durable(self) -> None:
         now_s = time.monotonic()
         tail = self._tail
         if tail is not None and now_s - self._synced_s >= self._settings.fsync_ms / 1000:
             self._synced_s = now_s
-            tail.check()
             if self._settings.fsync == "interval":
                 tail.sync()
         if tail is not None and now_s - tail.opened_s >= self._settings.segment_age_s:
@@ -256,13 +284,13 @@ class Committer:
             self._tail.abandon()
             self._tail = None
         if not self._lock.holds():
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             fresh = Lock(self._directory)
-            self._lock.release()
+            self._lock.release(clean=False)
             self._lock = fresh
             write_identity(self._directory, self._identity)
-        found = recover(self._directory)
         next_seq, settled = self.progress
+        found = recover(self._directory, committed_seq=next_seq - 1)
         if found.last_seq >= next_seq:  # the batch that failed is whole on disk after all
             self.progress = (found.last_seq + 1, settled)
             if self._queue and self._queue[0] is self._doubtful:
@@ -271,6 +299,23 @@ class Committer:
         self._doubtful = None
         self._sealed_seq = max(self._sealed_seq, found.last_seq)
         self._must_recover = False
+        for stretch in found.lost:
+            if stretch not in self._told_lost:
+                self._told_lost.add(stretch)
+                self._lose(stretch)
+
+    def _lose(self, lost: Stretch) -> None:
+        """Note that committed events are gone from the disk; the next batch tells so in a gap before it."""
+        count = lost.last - max(lost.first - 1, self._opened_seq)
+        self.dropped += max(count, 0)
+        reason = f"events {lost.first} to {lost.last} were written and are gone: {self._removed or self.problem}"
+        _log.error("journal %s: %s", self._directory, reason)
+        left = Pending(self._opened_us)
+        left.lose(lost.last - lost.first + 1, self._opened_us, reason)
+        if self._queue:
+            self._queue[0].miss(left)
+        else:
+            self._queue.append(left)
 
 
 def _explain(error: Exception, directory: Path) -> str:

@@ -29,7 +29,15 @@ from jetbus.journal.errors import JournalError, JournalInUse
 from jetbus.journal.instants import US_PER_S, wall_clock_us
 from jetbus.journal.manifest import Manifest, Span, read_manifest, write_manifest
 from jetbus.journal.scan import Log, SegmentPiece
-from jetbus.journal.segment import SCHEMA, Segment, list_segments, seq_name, sync_directory
+from jetbus.journal.segment import (
+    DIRECTORY_MODE,
+    SCHEMA,
+    Segment,
+    list_segments,
+    open_private,
+    seq_name,
+    sync_directory,
+)
 from jetbus.journal.sieve import Sieve
 from jetbus.journal.spans import SPAN_ROWS, read_span, write_span
 
@@ -187,7 +195,7 @@ def _nobody(_step: str) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Only one process compacts or prunes a journal at a time; the lock goes with the process."""
-    with (folder / LOCK).open("wb") as file:
+    with open_private(folder / LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -247,8 +255,10 @@ def _write(folder: Path, table: Any, tell: OnStep) -> Span:
     ts_min_us, ts_max_us = table["ts"][0].value, table["ts"][-1].value
     day = datetime.fromtimestamp(ts_min_us // US_PER_S, UTC).date().isoformat()
     file = folder / FOLDER / f"day={day}" / f"{seq_name(first)}-{seq_name(last)}.parquet"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    for parent in (file.parent.parent, file.parent):
+        parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     fresh = file.with_name(file.name + _UNFINISHED)
+    open_private(fresh).close()
     write_span(fresh, table)
     with fresh.open("rb+") as written:
         os.fsync(written.fileno())

@@ -3,6 +3,7 @@
     JournalError            the journal cannot do it; the text has the cause and the next step
         JournalInUse        another process writes there
         JournalGone         what was asked for has been dropped by retention
+        JournalDamaged      a file cannot be read; what comes after it can
         NotAJournal         the directory holds no journal, or one of a later format
         BadInstant          a text that is no instant or no duration (a ValueError, too)
 
@@ -11,7 +12,7 @@ They never travel over the bus, so they are no ``JetError``.
 
 from __future__ import annotations
 
-__all__ = ["BadInstant", "JournalError", "JournalGone", "JournalInUse", "NotAJournal"]
+__all__ = ["BadInstant", "JournalDamaged", "JournalError", "JournalGone", "JournalInUse", "NotAJournal"]
 
 NEEDS_PYARROW = "the journal needs pyarrow; install it with: pip install 'jetbus[history]'"
 
@@ -30,6 +31,14 @@ class JournalGone(JournalError):
     def __init__(self, text: str, *, first_seq: int) -> None:
         super().__init__(text)
         self.first_seq = first_seq
+
+
+class JournalDamaged(JournalError):
+    """A part of a file cannot be read; ``next_seq`` is the first event after it."""
+
+    def __init__(self, text: str, *, next_seq: int) -> None:
+        super().__init__(text)
+        self.next_seq = next_seq
 
 
 class NotAJournal(JournalError):

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from jetbus.journal.segment import FILE_MODE
+
 FILE = "heartbeat"
 EVERY_S = 1.0
 """How long a writer has written nothing, events or heartbeat, before it leaves a heartbeat."""
@@ -47,7 +49,7 @@ def write_heartbeat(directory: Path, heartbeat: Heartbeat) -> None:
     """Replace the last heartbeat. A disk that refuses is no problem: the reader then knows less."""
     numbers = b"%020d %020d" % heartbeat
     with contextlib.suppress(OSError):
-        descriptor = os.open(directory / FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(directory / FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.pwrite(descriptor, b"%s %08x\n" % (numbers, crc32(numbers)), 0)
         finally:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from jetbus.journal import snapshots
 from jetbus.journal.errors import JournalError, NotAJournal
 from jetbus.journal.heartbeat import read_heartbeat
-from jetbus.journal.instants import Instant, read_instant
+from jetbus.journal.instants import Instant
 from jetbus.journal.scan import Cursor, Log, SpanPiece
 from jetbus.journal.segment import EVENTS, SCHEMA
 from jetbus.journal.sieve import Range, RuleLike, Sieve, as_rule
@@ -288,8 +288,8 @@ class Journal:
         return Range(
             self._seq_of(bus, seq, wide.seq),
             self._seq_of(bus, seq_until, wide.seq_until),
-            wide.since_us if since is None else read_instant(since),
-            wide.until_us if until is None else read_instant(until),
+            wide.since_us if since is None else self._logs[bus].instant_us(since),
+            wide.until_us if until is None else self._logs[bus].instant_us(until),
         )
 
     def _seq_of(self, bus: str, seq: Seqs | None, default: int) -> int:
@@ -302,7 +302,7 @@ class Journal:
         if seq is not None and instant is not None:
             raise JournalError("a tree is asked for by its instant or by its seq, not by both")
         if instant is not None:
-            return snapshots.tree_then(log, read_instant(instant), rule)
+            return snapshots.tree_then(log, log.instant_us(instant), rule)
         last = log.view().last
         return snapshots.tree_at(log, min(self._seq_of(bus, seq, last), last), rule)
 

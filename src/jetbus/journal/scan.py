@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 from zlib import crc32
@@ -20,10 +21,12 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetbus.journal.errors import JournalError, JournalGone
+from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone
 from jetbus.journal.identity import read_identity
 from jetbus.journal.index import RECORD_BYTES, Entry, read_index
+from jetbus.journal.instants import Instant, read_instant, wall_clock_us
 from jetbus.journal.manifest import Manifest, Span, manifest_mark, read_manifest
+from jetbus.journal.rebuild import complete_entries
 from jetbus.journal.segment import SCHEMA, SCHEMA_BYTES, Segment, list_segments
 from jetbus.journal.sieve import EVERYTHING, Range, Sieve
 from jetbus.journal.spans import read_span
@@ -136,9 +139,10 @@ def read_entries(descriptor: int, path: Path, run: list[Entry]) -> Any:
         got += count
     for entry in run:
         if crc32(view[entry.position - begin : entry.end - begin]) != entry.crc:
-            raise JournalError(
+            raise JournalDamaged(
                 f"{path} is damaged at byte {entry.position} (events {entry.seq_first} to {entry.seq_last}):"
-                " restore it from a backup, or read from the next event on"
+                " restore it from a backup, or read from the next event on",
+                next_seq=entry.seq_last + 1,
             )
     return pa.py_buffer(data)
 
@@ -222,23 +226,27 @@ class Log:
             upto = self._manifest.upto
             segments = [one for one in list_segments(self.directory) if one.first_seq > upto]
             pieces: list[SpanPiece | SegmentPiece] = [*self._spans]
-            pieces += [piece for segment in segments if (piece := self._piece(segment, segments[-1]))]
+            for segment, after in pairwise([*segments, None]):
+                ts_us = pieces[-1].ts_max_us if pieces else 0
+                if segment is not None and (piece := self._piece(segment, after, ts_us)) is not None:
+                    pieces.append(piece)
             if manifest_mark(self.directory) == mark:
                 kept = {segment.first_seq for segment in segments}
                 self._sealed = {first: piece for first, piece in self._sealed.items() if first in kept}
                 return View(tuple(pieces))
         raise JournalError(f"{self.directory} does not hold still: compact it less often")
 
-    def _piece(self, segment: Segment, newest: Segment) -> SegmentPiece | None:
-        """The segment as its index has it now; sealed ones are looked at once."""
+    def _piece(self, segment: Segment, after: Segment | None, ts_us: int) -> SegmentPiece | None:
+        """The segment as its index has it now; sealed ones are looked at once. An index that is lost is made anew."""
         if (known := self._sealed.get(segment.first_seq)) is not None:
             return known
         entries = self._entries(segment)
-        if not entries:
+        whole = complete_entries(segment, entries, None if after is None else after.first_seq, ts_us)
+        if not whole:
             return None
-        piece = SegmentPiece(segment, entries)
-        if segment is newest:
-            self._growing = piece
+        piece = SegmentPiece(segment, whole)
+        if after is None:
+            self._growing = piece if whole is entries else None
         else:
             self._sealed[segment.first_seq] = piece
         return piece
@@ -264,16 +272,20 @@ class Log:
         """The wanted events from the cursor on, up to what is there now. The cursor moves on with what is done."""
         seq_until = sieve.within.seq_until
         missing = ""
+        passed_us: int | None = None
         for _ in range(VIEWS_MAX):
             view = self.view()
             seq_until = min(seq_until, view.last + 1)
             try:
                 while cursor.next_seq < seq_until and (piece := view.piece_from(cursor.next_seq)):
-                    if piece.first > cursor.next_seq and cursor.strict:
+                    if piece.first > cursor.next_seq and (
+                        cursor.strict or _misses(sieve.within, cursor.next_seq, passed_us, piece)
+                    ):
                         raise self.gone(cursor.next_seq, piece.first)
                     if piece.first >= seq_until:
                         break
                     yield from self._read_piece(piece, cursor, columns, sieve)
+                    passed_us = piece.ts_max_us
                 return
             except FileNotFoundError as error:
                 if str(error) == missing:
@@ -298,7 +310,8 @@ class Log:
     def gone(self, seq: int, first: int) -> JournalGone:
         """The error for a reader that wants what was dropped."""
         return JournalGone(
-            f"event {seq} of {self.directory} is gone: retention has dropped it; the next there is has seq {first}",
+            f"event {seq} of {self.directory} is gone: retention has dropped it, or its file was lost;"
+            f" the next there is has seq {first}",
             first_seq=first,
         )
 
@@ -308,6 +321,13 @@ class Log:
         at = bisect_right(pieces, instant_us, key=lambda piece: piece.ts_min_us) - 1
         piece = pieces[at] if at >= 0 else None
         return piece if isinstance(piece, SpanPiece) and piece.ts_max_us > instant_us else None
+
+    def instant_us(self, instant: Instant) -> int:
+        """Read an instant by the journal's own clock, which never goes back: now is not before the last event."""
+        if not isinstance(instant, str):
+            return read_instant(instant)
+        pieces = self.view().pieces
+        return read_instant(instant, max(wall_clock_us(), pieces[-1].ts_max_us if pieces else 0))
 
     def seq_at(self, instant_us: int) -> int:
         """The last seq whose event is not after the instant; the one before the first if there is none."""
@@ -324,6 +344,11 @@ class Log:
             except FileNotFoundError:
                 continue
         raise self._outrun()
+
+
+def _misses(within: Range, seq: int, passed_us: int | None, piece: Piece) -> bool:
+    """Whether events of a range may be in the hole from a seq up to a piece, after what was passed before."""
+    return passed_us is not None and within.touches(seq, piece.first - 1, passed_us, piece.ts_min_us)
 
 
 def _seq_within(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -45,6 +45,10 @@ SEGMENT = ".arrows"
 INDEX = ".index"
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """The mark that ends a sealed segment."""
+
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
+"""The modes of new files and directories: what a bus said is not for every user of the machine."""
 
 _SEQ_DIGITS = 20
 
@@ -104,12 +108,18 @@ def list_segments(directory: Path) -> list[Segment]:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a small file so that it is there whole or not at all, whatever happens meanwhile."""
     fresh = path.with_name(path.name + ".tmp")
-    with fresh.open("wb") as file:
+    with open_private(fresh) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
     sync_directory(path.parent)
+
+
+def open_private(path: Path) -> BinaryIO:
+    """Open a new file of a journal for writing; an older one of that name is emptied."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, FILE_MODE), "wb")
 
 
 def sync_directory(directory: Path) -> None:

@@ -1,22 +1,32 @@
 """Snapshots: the whole tree just after one event, so that an instant long ago is near to something known.
 
-A snapshot is an Arrow file in ``snapshots/``, named by its seq. It is only a short cut: it is made from the log, it
-is there whole or not at all, and without it the same tree comes from an earlier one and more replay.
+A snapshot is an Arrow file in ``snapshots/``, named by its seq, with its checksum in a file beside it. It is only a
+short cut: it is made from the log, it is there whole or not at all, and without it, or when it is damaged, the same
+tree comes from an earlier one and more replay.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 
-from jetbus.journal.errors import JournalGone
+from jetbus.journal.errors import JournalDamaged, JournalGone
 from jetbus.journal.scan import Cursor, Log
-from jetbus.journal.segment import CLEARING_EVENTS, seq_name, sync_directory
+from jetbus.journal.segment import (
+    CLEARING_EVENTS,
+    DIRECTORY_MODE,
+    open_private,
+    replace_file,
+    seq_name,
+    sync_directory,
+)
 from jetbus.journal.sieve import Range, Sieve
 from jetbus.journal.tree import COLUMNS, Replay, empty, in_order, matching, matching_paths
 from jetbus.rules import Rule
@@ -25,7 +35,10 @@ SNAPSHOT_EVENTS = 400_000
 """Events between two snapshots, about: what is replayed at the most to tell the tree of an instant."""
 FOLDER = "snapshots"
 _SUFFIX = ".arrow"
+_CHECKSUM = ".crc32"
 _UNFINISHED = ".tmp"
+
+_log = logging.getLogger("jetbus.journal")
 
 
 def list_snapshots(directory: Path) -> list[int]:
@@ -34,9 +47,20 @@ def list_snapshots(directory: Path) -> list[int]:
 
 
 def read_snapshot(directory: Path, seq: int) -> Any:
-    """The tree just after this seq, as it was taken."""
-    with pa.OSFile(str(_file(directory, seq)), "rb") as file, pa.ipc.open_file(file) as reader:
-        return reader.read_all()
+    """The tree just after this seq, as it was taken; ``JournalDamaged`` if it is not what was written."""
+    file = _file(directory, seq)
+    data = file.read_bytes()
+    try:
+        checksum = int(_checksum_file(directory, seq).read_bytes(), 16)
+    except (FileNotFoundError, ValueError):
+        checksum = None
+    try:
+        if checksum is not None and checksum != crc32(data):
+            raise pa.ArrowInvalid("its checksum is wrong")
+        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
+            return reader.read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise JournalDamaged(f"the snapshot {file} is damaged: {error}; remove it", next_seq=seq + 1) from None
 
 
 def take(directory: Path, upto_seq: int) -> None:
@@ -62,14 +86,14 @@ def thin_out(directory: Path, upto_seq: int, keep: Container[int]) -> None:
     """Drop the snapshots up to a seq that are not to be kept."""
     for seq in list_snapshots(directory):
         if seq <= upto_seq and seq not in keep:
-            _file(directory, seq).unlink(missing_ok=True)
+            _drop(directory, seq)
 
 
 def drop_before(directory: Path, seq: int) -> None:
     """Drop the snapshots before this seq: nothing follows them in the log any more."""
     for old in list_snapshots(directory):
         if old < seq:
-            _file(directory, old).unlink(missing_ok=True)
+            _drop(directory, old)
     for unfinished in (directory / FOLDER).glob("*" + _UNFINISHED):
         if unfinished.stem < seq_name(seq):
             unfinished.unlink(missing_ok=True)
@@ -79,7 +103,7 @@ def drop_after(directory: Path, seq: int) -> None:
     """Drop the snapshots after this seq: for a writer that found its log shorter than it was, after a power loss."""
     for young in list_snapshots(directory):
         if young > seq:
-            _file(directory, young).unlink(missing_ok=True)
+            _drop(directory, young)
 
 
 def tree_then(log: Log, instant_us: int, rule: Rule | None = None) -> Any:
@@ -107,9 +131,20 @@ def tree_at(
     # The value tests are for the tree, not for each event that led to it.
     sieve.looks_at_values = False
     cursor = Cursor(start + 1, strict=tree is not None)
-    replay.feed(log.read(cursor, COLUMNS, sieve))
+    damage: JournalDamaged | None = None
+    while True:
+        try:
+            replay.feed(log.read(cursor, COLUMNS, sieve))
+            break
+        except JournalDamaged as error:
+            damage, cursor = error, Cursor(error.next_seq, strict=True)
+        except JournalGone as error:
+            cursor = Cursor(error.first_seq, strict=True)
+        replay = Replay(None)  # what was before is not known; from the next start of the daemon on it does not matter
     tree = replay.tree()
     if not replay.known:
+        if damage is not None:
+            raise damage
         first = log.view().first
         raise JournalGone(
             f"the tree after event {seq} of {log.directory} is gone: the log begins with event {first}"
@@ -126,6 +161,9 @@ def _nearest(directory: Path, seq: int) -> tuple[int, Any]:
             return latest, read_snapshot(directory, latest)
         except FileNotFoundError:  # dropped in this very moment, and so are all before it
             continue
+        except JournalDamaged as error:
+            _log.warning("%s", error)
+            seq = latest - 1
     return 0, None
 
 
@@ -137,15 +175,27 @@ def _file(directory: Path, seq: int) -> Path:
     return directory / FOLDER / (seq_name(seq) + _SUFFIX)
 
 
+def _checksum_file(directory: Path, seq: int) -> Path:
+    return directory / FOLDER / (seq_name(seq) + _CHECKSUM)
+
+
+def _drop(directory: Path, seq: int) -> None:
+    _file(directory, seq).unlink(missing_ok=True)
+    _checksum_file(directory, seq).unlink(missing_ok=True)
+
+
 def _write(directory: Path, seq: int, tree: Any) -> None:
     file = _file(directory, seq)
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, tree.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(tree)
+    data = memoryview(sink.getvalue())
+    replace_file(_checksum_file(directory, seq), b"%08x\n" % crc32(data))
     fresh = file.with_suffix(_UNFINISHED)
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with fresh.open("wb") as sink:
-        with pa.ipc.new_file(sink, tree.schema, options=options) as writer:
-            writer.write_table(tree)
-        sink.flush()
-        os.fsync(sink.fileno())
+    with open_private(fresh) as written:
+        written.write(data)
+        written.flush()
+        os.fsync(written.fileno())
     fresh.replace(file)
     sync_directory(file.parent)

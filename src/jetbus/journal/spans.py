@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jetbus.journal.errors import JournalError
+from jetbus.journal.errors import JournalDamaged
 from jetbus.journal.manifest import Span
 from jetbus.journal.segment import CLEARING_EVENTS, SCHEMA
 from jetbus.journal.sieve import Sieve, is_one_of
@@ -79,7 +79,7 @@ def read_span(directory: Path, span: Span, columns: list[str], sieve: Sieve) -> 
     if not groups:
         return
     needed = [name for name in SCHEMA.names if name in {*columns, "seq", *sieve.columns}]
-    batch = _read_groups(file, footer, groups, needed)
+    batch = _read_groups(file, span, footer, groups, needed)
     if batch.num_rows:
         batch = sieve.keep(batch, sieve.first_mask(batch))
     if not batch.num_rows:
@@ -92,7 +92,7 @@ def read_span(directory: Path, span: Span, columns: list[str], sieve: Sieve) -> 
         yield _plain(batch.slice(start, BATCH_ROWS))
 
 
-def _read_groups(file: Path, footer: Any, groups: list[int], columns: list[str]) -> Any:
+def _read_groups(file: Path, span: Span, footer: Any, groups: list[int], columns: list[str]) -> Any:
     texts = [*_REPEATED, "value"] if _values_repeat(footer, groups) else _REPEATED
     with pq.ParquetFile(
         file, metadata=footer, read_dictionary=texts, page_checksum_verification=True, memory_map=False
@@ -102,7 +102,9 @@ def _read_groups(file: Path, footer: Any, groups: list[int], columns: list[str])
         except (OSError, pa.ArrowInvalid) as error:
             if isinstance(error, FileNotFoundError):
                 raise
-            raise JournalError(f"{file} is damaged: {error}; restore it from a backup, then verify again") from None
+            raise JournalDamaged(
+                f"{file} is damaged: {error}; restore it from a backup, then verify again", next_seq=span.last + 1
+            ) from None
     return table.select(columns).unify_dictionaries().combine_chunks().to_batches()[0]
 
 

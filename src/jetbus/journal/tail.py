@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from zlib import crc32
 
-from jetbus.journal.errors import JournalError
 from jetbus.journal.index import RECORD_BYTES, Entry
-from jetbus.journal.segment import END_OF_STREAM, SCHEMA_BYTES, segment_at, sync_directory
+from jetbus.journal.segment import END_OF_STREAM, FILE_MODE, SCHEMA_BYTES, segment_at, sync_directory
 
 
 class Tail:
@@ -30,10 +29,10 @@ class Tail:
         self._index_position = 0
         self._unsynced = True
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._data = os.open(self.segment.path, flags, 0o644)
+        self._data = os.open(self.segment.path, flags, FILE_MODE)
         self._index = -1
         try:
-            self._index = os.open(self.segment.index_path, flags & ~os.O_EXCL | os.O_TRUNC, 0o644)
+            self._index = os.open(self.segment.index_path, flags & ~os.O_EXCL | os.O_TRUNC, FILE_MODE)
             _write_all(self._data, SCHEMA_BYTES, 0)
             if durable:
                 sync_directory(directory)
@@ -69,11 +68,9 @@ class Tail:
             os.fdatasync(self._index)
             self._unsynced = False
 
-    def check(self) -> None:
-        """Fail if somebody removed the files: what is written to them would be lost without a word."""
-        if not os.fstat(self._data).st_nlink or not os.fstat(self._index).st_nlink:
-            self.broken = True
-            raise JournalError(f"{self.segment.path.name} or its index was removed while it was written")
+    def is_removed(self) -> bool:
+        """Whether somebody removed one of the files."""
+        return not os.fstat(self._data).st_nlink or not os.fstat(self._index).st_nlink
 
     def seal(self) -> None:
         """End the stream and close the files. A stream without its end can be read as well, so no error matters."""

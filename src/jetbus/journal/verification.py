@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
-from jetbus.journal.errors import JournalError
-from jetbus.journal.index import RECORD_BYTES, Entry
+from jetbus.journal.errors import JournalDamaged, JournalError
+from jetbus.journal.index import RECORD_BYTES, Entry, read_index
+from jetbus.journal.lock import FILE as LOCK_FILE
+from jetbus.journal.lock import read_left
+from jetbus.journal.rebuild import covers, has_end_mark
 from jetbus.journal.scan import Log, SegmentPiece, SpanPiece, read_entries
-from jetbus.journal.segment import END_OF_STREAM, SCHEMA, Segment, list_segments
+from jetbus.journal.segment import SCHEMA, Segment, list_segments
 from jetbus.journal.sieve import Sieve
 
 
@@ -43,7 +46,7 @@ def verify(directory: str | os.PathLike[str]) -> list[Problem]:
     for piece in view.pieces:
         found = _span(log, piece) if isinstance(piece, SpanPiece) else _segment(log, piece)
         problems += found
-    problems += _indexes(log)
+    problems += [*_indexes(log), *_end(log, view.last)]
     # Trees are told from the log; while that is damaged, its snapshots cannot be judged.
     return problems or list(_snapshots(log, view.first, view.last))
 
@@ -101,22 +104,40 @@ def _is_chain(seqs: Any, first: int, count: int) -> bool:
 
 
 def _indexes(log: Log) -> Iterator[Problem]:
-    """Sealed segments whose index does not reach their end."""
-    view = {piece.segment: piece for piece in log.view().pieces if isinstance(piece, SegmentPiece)}
-    newest = max((segment.first_seq for segment in list_segments(log.directory)), default=0)
-    for segment, piece in view.items():
-        if segment.first_seq == newest:
+    """Sealed segments whose index is lost, or does not reach their end."""
+    for piece in log.view().pieces:
+        if isinstance(piece, SpanPiece):
             continue
+        segment, name = piece.segment, _name(log, piece.segment.index_path)
         try:
-            size_bytes, index_bytes = segment.path.stat().st_size, segment.index_path.stat().st_size
+            size_bytes = segment.path.stat().st_size
+            sealed = has_end_mark(segment) or segment.first_seq < list_segments(log.directory)[-1].first_seq
+            index_bytes = segment.index_path.stat().st_size
         except FileNotFoundError:
+            if segment.path.exists():
+                yield Problem(name, piece.first, f"it is missing; {_MADE_ANEW}")
             continue
-        name = _name(log, segment.index_path)
-        if index_bytes != len(piece.entries) * RECORD_BYTES:
-            text = f"record {len(piece.entries)} is damaged; {index_bytes // RECORD_BYTES} should be there"
-            yield Problem(name, piece.last + 1, text)
-        elif size_bytes not in (piece.bytes, piece.bytes + len(END_OF_STREAM)):
-            yield Problem(name, piece.last + 1, f"it ends at byte {piece.bytes}, but its segment has {size_bytes}")
+        named = read_index(segment.index_path)
+        if not sealed or segment not in list_segments(log.directory):
+            continue
+        if index_bytes != len(named) * RECORD_BYTES:
+            text = f"record {len(named)} is damaged; {index_bytes // RECORD_BYTES} should be there; {_MADE_ANEW}"
+            yield Problem(name, named[-1].seq_last + 1 if named else piece.first, text)
+        elif not covers(named, size_bytes):
+            end = named[-1].end if named else 0
+            text = f"it ends at byte {end}, but its segment has {size_bytes}; {_MADE_ANEW}"
+            yield Problem(name, named[-1].seq_last + 1 if named else piece.first, text)
+
+
+_MADE_ANEW = "the next writer makes it anew from its segment"
+
+
+def _end(log: Log, last: int) -> Iterator[Problem]:
+    """Events that were there when the journal was closed."""
+    closed_seq = read_left(log.directory).last_seq
+    if last < closed_seq:
+        text = f"the journal was closed with event {closed_seq}; events {last + 1} to {closed_seq} are missing"
+        yield Problem(LOCK_FILE, last + 1, text)
 
 
 def _span(log: Log, piece: SpanPiece) -> Iterator[Problem]:
@@ -151,7 +172,7 @@ def _snapshots(log: Log, first: int, last: int) -> Iterator[Problem]:
                 yield Problem(name, seq, "it is not the tree that the log tells; remove it")
         except FileNotFoundError:
             continue
-        except (pa.ArrowException, OSError) as error:
-            yield Problem(name, seq, f"it is damaged: {error}; remove it")
+        except (JournalDamaged, OSError) as error:
+            yield Problem(name, seq, str(error))
         except JournalError:  # nothing before it to compare it with
             continue

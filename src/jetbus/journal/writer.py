@@ -11,6 +11,7 @@ is written, so that the seqs on disk have no gap.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -24,10 +25,12 @@ from jetbus.journal.density import EVERY, SKIP, Densities, Row
 from jetbus.journal.errors import JournalError
 from jetbus.journal.heartbeat import read_heartbeat
 from jetbus.journal.identity import Identity, ensure_identity
-from jetbus.journal.instants import wall_clock_us
-from jetbus.journal.lock import Lock
+from jetbus.journal.instants import wall_clock_us, write_instant
+from jetbus.journal.lock import Lock, warn_of_others
 from jetbus.journal.recovery import Recovered, recover
+from jetbus.journal.segment import DIRECTORY_MODE
 from jetbus.journal.settings import Settings
+from jetbus.journal.watch import Seen, Watch
 
 _LOOK_EVERY = 3 * BATCH_EVENTS_MAX
 """References appended between two looks at what they take in memory."""
@@ -74,18 +77,20 @@ class Writer:
         lock = self._enter()
         try:
             self.identity: Identity = ensure_identity(self.directory, self.settings.bus)
-            self.recovered: Recovered = recover(self.directory, clean=lock.left_clean)
+            left = lock.left
+            self.recovered: Recovered = recover(
+                self.directory, torn=left.torn, committed_seq=left.last_seq, clean=left.clean
+            )
         except BaseException as error:
-            lock.release(clean=lock.left_clean)
+            lock.restore()
             if isinstance(error, OSError):
                 raise JournalError(f"{self.directory} cannot be recovered: {error}") from error
             raise
         found = self.recovered
-        if found.cut_bytes or found.damaged:
-            text = "journal %s: a torn tail of %d bytes was cut, %d batches are damaged"
-            _log.warning(text, self.directory, found.cut_bytes, found.damaged)
+        if found.cut_bytes:
+            _log.warning("journal %s: a torn tail of %d bytes was cut", self.directory, found.cut_bytes)
         self._disk = Committer(
-            lock, self.directory, self.identity, self.settings, last_seq=found.last_seq, now_us=now_us
+            lock, self.directory, self.identity, self.settings, last_seq=found.last_seq, lost=found.lost, now_us=now_us
         )
         self._writing = threading.Lock()
         self._closed = False
@@ -94,15 +99,27 @@ class Writer:
         self._now_us = max(now_us(), found.last_ts_us, heartbeat.us + 1 if heartbeat else 0)
         self._open = Pending(self._now_us)
         self._look_at = _LOOK_EVERY
+        self._watches: list[Watch] = []
         self._taken = 0
         self._dropped = 0
+        self._tell_damage(found)
         self.note: Callable[[Row], None] = self._note_selected if self._densities else self._open.rows.extend
         """What ``change`` does, without a call between: takes path, value and peer at once. Look it up for each event;
         it is another one after each ``take``."""
 
+    def _tell_damage(self, found: Recovered) -> None:
+        """Say in the log and in the journal which events cannot be read any more."""
+        for first, last in found.lost:
+            text = f"events {first} to {last} are damaged or missing; restore the journal from a backup, or go on"
+            _log.error("journal %s: %s", self.directory, text)
+            told = {"reason": text, "missed": last - first + 1, "since": write_instant(found.last_ts_us)}
+            self._open.append("gap", None, (None, None, None), json.dumps(told).encode())
+
     def _enter(self) -> Lock:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            if warning := warn_of_others(self.directory):
+                _log.warning("journal %s", warning)
             return Lock(self.directory)
         except OSError as error:
             raise JournalError(f"{self.directory} cannot be written: {error.strerror}") from error
@@ -185,6 +202,26 @@ class Writer:
         lost = self._disk.lost
         return lost.popleft() if lost else None
 
+    def watch(self, wanted: Callable[[str], bool], events_max: int) -> Watch:
+        """Take note of events about wanted paths from now on, until ``unwatch``; for the owner's thread.
+
+        Call it just after ``take``: then it begins where what was taken ends.
+        """
+        watch = Watch(wanted, events_max)
+        self._watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> list[Seen]:
+        """End a watch; gives all that was noted."""
+        self._watches.remove(watch)
+        watch.collect(self._open)
+        return watch.events
+
+    @property
+    def committed_seq(self) -> int:
+        """The last seq that is in the journal."""
+        return self._disk.progress[0] - 1
+
     def take(self) -> Pending:
         """What was appended since the last time; give it to ``write``, in this order."""
         return self._swap(everything=False)
@@ -197,6 +234,8 @@ class Writer:
     def _swap(self, *, everything: bool) -> Pending:
         self._release_samples(everything=everything)
         taken = self._open
+        for watch in self._watches:
+            watch.collect(taken)
         self._taken += len(taken)
         self._reopen(Pending(self._now_us))
         return taken
@@ -218,6 +257,8 @@ class Writer:
         """Drop what was appended if it is too much: whoever should write it does not keep up at all."""
         self._look_at = len(self._open.rows) + _LOOK_EVERY
         if self.pending_bytes > self.settings.buffered_bytes_max:
+            for watch in self._watches:
+                watch.collect(self._open)
             self._dropped += len(self._open)
             self._reopen(self._open.drop("buffered_bytes_max reached"))
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jetbus.errors import JetError, MissingParam, NotMethod, NotState, Refused
-from jetbus.peer.values import encode_value, plain, read_args, read_value
+from jetbus.peer.values import decode_value, encode_value, plain, read_args, read_value
 from jetbus.wire import jsonrpc
 
 log = logging.getLogger("jetbus.peer")
@@ -99,7 +99,7 @@ class OwnedState(Owned):
     def read(self, raw: Raw) -> Any:
         """The value asked for, as the state's type."""
         if self.type is None:
-            return read_value(jsonrpc.loads(raw))
+            return read_value(_decode_argument(raw))
         try:
             return msgspec.json.decode(raw, type=self.type)
         except msgspec.ValidationError as problem:
@@ -134,6 +134,13 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None  # some built-ins have none
+
+
+def _decode_argument(raw: Raw) -> Any:
+    try:
+        return decode_value(raw)
+    except ValueError as problem:
+        raise _invalid_argument(str(problem)) from None
 
 
 def _invalid_argument(text: str) -> Refused:
@@ -188,7 +195,7 @@ class Answering:
         def run() -> Any:
             if not isinstance(self._owned, OwnedMethod):
                 raise NotMethod(self._owned.path)
-            return self._owned.called(read_args(jsonrpc.loads(args)) if args else {})
+            return self._owned.called(read_args(_decode_argument(args)) if args else {})
 
         self._run(run, spawn)
 

@@ -17,11 +17,11 @@ from itertools import repeat
 from typing import Any, Literal, Protocol
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from jetbus.errors import InvalidValue, JetError, NotConnected, TooSlow
 from jetbus.peer.daemons import Words
-from jetbus.peer.values import is_blob, read_value
+from jetbus.peer.values import decode_or_tell, is_blob, read_value
 from jetbus.rules import Rule, Sort
 from jetbus.wire import jsonrpc
 
@@ -43,7 +43,7 @@ class Event(Struct, frozen=True, gc=False, rename={"kind": "event", "fetch_only"
     fetch_only: bool = False
     is_method: bool = False
     problem: JetError | None = None
-    """Why the value could not be read as the type that was asked for."""
+    """Why the value could not be read: at all, which leaves None, or as the type that was asked for."""
     ts: str = ""
     """When it happened, for events that a fetch with ``since`` replays."""
 
@@ -226,11 +226,39 @@ class Fetching:
         self.known.update(zip(paths, values, strict=True))
         self._emit(list(map(Event, repeat("change"), paths, values, only)))
 
+    def tell_one_by_one(self, params: Raw) -> None:
+        """A notification with a value that cannot be read: that one is told as a problem, the others as they are."""
+        try:
+            self._tell_one_by_one(params)
+        except (JetError, KeyError, TypeError, ValueError, msgspec.MsgspecError):
+            log.debug("the daemon sent events of %s that are no path and value each", self.id)
+
+    def _tell_one_by_one(self, params: Raw) -> None:
+        if bytes(params)[:1] == b"[":
+            members = iter(_decode_members(params))
+            for path, told, is_fetch_only in zip(members, members, members, strict=True):
+                self._tell_decoded("change", jsonrpc.read_text(path, "path"), told, is_fetch_only == TRUE, "")
+            return
+        fields = jsonrpc.read_fields(params)
+        if "changes" in fields:
+            entries = [jsonrpc.read_fields(entry) for entry in _decode_members(fields["changes"])]
+            changes = [{name: decode_or_tell(raw, _path_in(entry)) for name, raw in entry.items()} for entry in entries]
+            self._tell_sorted(_Told(changes=changes, n=jsonrpc.loads(fields.get("n", Raw(b"0")))))
+            return
+        kind, ts = (jsonrpc.read_text(fields.get(name, Raw(b'""')), name) for name in ("event", "ts"))
+        value, only = fields.get("value", ABSENT_VALUE), fields.get("fetchOnly") == TRUE
+        self._tell_decoded(kind.lower(), _path_in(fields), value, only, ts)
+
+    def _tell_decoded(self, kind: str, path: str, raw: Raw, fetch_only: bool, ts: str) -> None:
+        value = read_value(decode_or_tell(raw, path)) if raw else UNSET
+        self._pass_on([self._check(kind, path, value, fetch_only, ts)])
+
     def _tell_any(self, text: bytes) -> None:
         try:
             told = _read_notification(text).params
         except msgspec.ValidationError:
-            return  # no notification of a fetch
+            self.tell_one_by_one(jsonrpc.decode_envelope(text).params)
+            return
         if told.changes is not UNSET:
             self._tell_sorted(told)
         else:
@@ -309,6 +337,9 @@ class Fetching:
     def _event(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str = "") -> Event:
         if value is UNSET:
             return Event(kind, path, None, fetch_only, True, ts=ts)
+        if isinstance(value, InvalidValue):
+            log.warning("a value cannot be read: %s", value)
+            return Event(kind, path, None, fetch_only, False, value, ts)
         if self._type is None:
             return Event(kind, path, value, fetch_only, ts=ts)
         try:
@@ -391,6 +422,13 @@ class Fetching:
 
 
 ABSENT: Any = object()
+ABSENT_VALUE = Raw(b"")
+TRUE = Raw(b"true")
+_decode_members = msgspec.json.Decoder(list[Raw]).decode
+
+
+def _path_in(fields: Mapping[str, Raw]) -> str:
+    return jsonrpc.read_text(fields.get("path", Raw(b'""')), "path")
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -403,12 +441,13 @@ def matches(rule: Rule, path: str, value: Any) -> bool:
     if not rule.matches_path(path):
         return False
     test = rule.matches_value
-    return test is None or (value is not UNSET and test(value))
+    return test is None or (value is not UNSET and not isinstance(value, InvalidValue) and test(value))
 
 
 def arranged(sort: Sort, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The window of a sorted fetch, by our own means."""
-    ordered = sorted(values.items(), key=lambda item: sort.key(*item), reverse=sort.descending)
+    readable = [item for item in values.items() if not isinstance(item[1], InvalidValue)]
+    ordered = sorted(readable, key=lambda item: sort.key(*item), reverse=sort.descending)
     return ordered[sort.first - 1 : sort.last]
 
 

@@ -29,7 +29,15 @@ from jetbus.peer.daemons import words_of
 from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
 from jetbus.peer.fetching import Event, Fetching
 from jetbus.peer.lengths import Accusation, Lengths, Noted
-from jetbus.peer.values import JSON_TYPES, encode_plain, encode_value, may_tell_blobs, plain, read_value
+from jetbus.peer.values import (
+    JSON_TYPES,
+    decode_entries,
+    encode_plain,
+    encode_value,
+    may_tell_blobs,
+    plain,
+    read_value,
+)
 from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Settled, Synced, Waiter
 from jetbus.wire import jsonrpc
 
@@ -606,11 +614,34 @@ class Session:
                 self.receive(jsonrpc.read_batch(text))
                 return
             envelope = jsonrpc.diagnose(text)
+            if envelope.id and not envelope.method:
+                self._hear_response(envelope)
+                return
             method = jsonrpc.read_method(envelope.method)
         except JetError as problem:
             log.warning("the daemon sent something that is no message: %s", problem)
             return
-        self._serve(method, envelope)
+        fetching = self.fetches.get(method)
+        if fetching is None or not envelope.params or envelope.id:
+            self._serve(method, envelope)
+            return
+        fetching.tell_one_by_one(envelope.params)
+        if fetching.ended:
+            self.unfetch(fetching)
+
+    def _hear_response(self, envelope: jsonrpc.Envelope) -> None:
+        """A response with something in it that cannot be read: whoever waits for it is told, or gets the rest."""
+        number = jsonrpc.loads(envelope.id)
+        waiter, read, _, _, path = self._requests.pop(number, _NOBODY)
+        if waiter.done():
+            return
+        try:
+            if envelope.error:
+                raise from_wire(jsonrpc.loads(envelope.error), of_call=bool(path) and read is None)
+            result = decode_entries(envelope.result or b"null", path or "the answer")
+            waiter.set_result(read(result) if read is not None else read_value(result))
+        except JetError as error:
+            waiter.set_exception(error)
 
     def _serve(self, method: str, envelope: jsonrpc.Envelope) -> None:
         """A request routed to this peer: by path, or by ``set``/``call`` as node-jet 3 does it."""

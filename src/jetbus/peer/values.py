@@ -12,6 +12,9 @@ from types import NoneType
 from typing import Any, Self
 
 import msgspec
+from msgspec import Raw
+
+from jetbus.errors import InvalidValue
 
 _BYTES = (bytes, bytearray, memoryview)
 JSON_TYPES = frozenset((bool, int, float, str, list, dict, NoneType))
@@ -115,6 +118,50 @@ def read_value(value: Any) -> Any:
         return Blob(b64decode(value["base64"], validate=True), value["mime"])
     except (ValueError, TypeError):
         return value
+
+
+def decode_value(raw: bytes) -> Any:
+    """Decode a JSON text; a ``ValueError`` says why it cannot be read."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        cause = str(problem).lower()
+        raise ValueError(f"it has a number that cannot be read ({cause}); its owner should send it as text") from None
+
+
+def decode_or_tell(raw: bytes, path: str) -> Any:
+    """Decode a value; if it cannot be read, the error that says so takes its place."""
+    try:
+        return decode_value(raw)
+    except ValueError as problem:
+        return InvalidValue(path, str(problem))
+
+
+def decode_entries(raw: bytes, path: str) -> Any:
+    """Decode a result that cannot be read as a whole: of a list of states, each value by itself.
+
+    Whatever else it is, the error is raised.
+    """
+    try:
+        if bytes(raw)[:1] != b"[":
+            raise ValueError
+        return [_decode_entry(member) for member in _decode_members(raw)]
+    except (ValueError, msgspec.MsgspecError):
+        pass
+    outcome = decode_or_tell(raw, path)
+    if isinstance(outcome, InvalidValue):
+        raise outcome
+    return outcome
+
+
+def _decode_entry(member: Raw) -> dict[str, Any]:
+    fields = _decode_fields(member)
+    path = decode_value(fields.get("path", Raw(b'""')))
+    return {name: decode_or_tell(text, path) for name, text in fields.items()}
+
+
+_decode_members = msgspec.json.Decoder(list[Raw]).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def read_args(args: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jetbus import journal
 from jetbus.journal import Journal, JournalError
-from jetbus.journal.instants import Instant, read_instant, write_instant
+from jetbus.journal.instants import Instant, read_instant, wall_clock_us, write_instant
 from jetbus.journal.segment import CLEARING_EVENTS
 from jetbus.journal.tree import TREE_EVENTS
 from jetbus.rules import EVERYTHING, Rule
@@ -62,8 +62,9 @@ class Reel:
             raise JournalError(f"nothing is recorded of {bus} yet; there is nothing to play")
         self._seq_until = offsets["last"] + 1
         # The tree of an instant has what happened then; so it begins just before the first event.
-        self.start_us = first_us - 1 if since is None else max(first_us - 1, read_instant(since))
-        self.until_us = last_us + 1 if until is None else min(last_us + 1, read_instant(until))
+        now_us = max(wall_clock_us(), last_us)  # the journal's clock does not go back when the machine's does
+        self.start_us = first_us - 1 if since is None else max(first_us - 1, read_instant(since, now_us))
+        self.until_us = last_us + 1 if until is None else min(last_us + 1, read_instant(until, now_us))
         if self.start_us >= self.until_us:
             raise JournalError(
                 f"there is nothing to play in that range; {bus} is recorded"

@@ -136,7 +136,7 @@ def has_doubled_key(text: bytes) -> bool:
 
 def has_doubled_member(text: bytes) -> bool:
     """Whether an object has a key twice; what is inside its values does not count."""
-    pairs = json.loads(text, object_pairs_hook=_Pairs)
+    pairs = json.loads(text, object_pairs_hook=_Pairs, parse_int=_parse_int)
     return isinstance(pairs, _Pairs) and pairs.doubled()
 
 
