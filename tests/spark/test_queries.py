@@ -12,10 +12,8 @@ from pyspark.sql import SparkSession
 
 import jetbus
 from jetbus.errors import JetError, NotAllowed
-from jetbus.spark import BadQuestion, Pipeline
+from jetbus.spark import Pipeline
 from jetbus.spark.answers import Answers
-from jetbus.spark.questions import check_question
-from jetbus.spark.schemas import TABLES
 from jetbus.testing import running_daemon
 from spark.journals import write_events
 from spark.reference import Event
@@ -136,71 +134,6 @@ def test_wrong_questions_are_explained(site: Site) -> None:
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
     assert site.ask("sql", sql="select 1 as one") == [{"one": 1}]
-
-
-NO_QUERIES = {
-    "insert": "insert into events select * from events",
-    "insert first": "from events insert into history select *",
-    "create": "create table x as select 1",
-    "view": "create temporary view events as select 1",
-    "drop": "drop table events",
-    "set": "set spark.sql.ansi.enabled=false",
-    "add jar": "add jar '/tmp/x.jar'",
-    "a program": "select transform(path) using 'cat' from events",
-    "a program below": "select * from (select transform(path) using 'cat' from events)",
-    "a file": "select * from text.`/etc/passwd`",
-    "a file below": "select 1 where 1 in (select value from text.`/etc/passwd`)",
-    "a file in a with": "with x as (select * from csv.`/etc/passwd`) select 1",
-    "a file by name": "select * from identifier('text.`/etc/passwd`')",
-    "another source": "select * from jet.`/srv/journal`",
-    "java": "select reflect('java.lang.System', 'getProperty', 'user.home')",
-    "java below": "select 1 from events where exists (select java_method('java.lang.System', 'exit', 1))",
-    "java in a window": "select sum(num) over w from events window w as (order by reflect('a', 'b'))",
-    "java by name": "select identifier('reflect')('java.lang.System', 'exit', 1)",
-    "java in full": "select system.builtin.reflect('java.lang.System', 'exit', 1)",
-    "endless rows": "select * from range(1000000000000)",
-    "a great row": "select sequence(1, 2000000000)",
-    "a script": "begin select 1; end",
-    "execute": "execute immediate 'drop table events'",
-    "cache": "cache table events",
-    "explain": "explain select 1",
-    "show": "show tables",
-    "every row with every row": "select count(*) from events cross join history",
-    "the same with a comma": "select count(*) from events, history",
-    "streams": "select * from stream(events)",
-    "nothing": " ",
-    "too long": "select 1" + " " * 20_000,
-    "too many parts": "select " + ",".join(["1"] * 3_000),
-}
-
-
-@pytest.mark.parametrize("case", NO_QUERIES)
-def test_only_queries_of_tables_are_answered(spark: SparkSession, case: str) -> None:
-    """What would write, run a program, read a file or call Java is refused before Spark sees more than its text."""
-    with pytest.raises(BadQuestion):
-        check_question(spark, NO_QUERIES[case], TABLES)
-
-
-QUERIES = {
-    "plain": ("select * from events", {"events"}),
-    "case": ("SELECT * FROM Events e", {"events"}),
-    "twice": ("with h as (select * from history) select * from h join events using (seq)", {"history", "events"}),
-    "natural": ("select * from history natural left join events", {"history", "events"}),
-    "below": ("select (select max(num) from history) - (select 1) from events", {"history", "events"}),
-    "windows": ("select lag(num) over w from events window w as (partition by path order by seq)", {"events"}),
-    "union": ("select 1 union all select num from events intersect values (2)", {"events"}),
-    "lateral": ("select x from events lateral view explode(array(1, 2)) t as x", {"events"}),
-    "having": ("select path, avg(num) from events group by path having count(*) > 1 order by 2 limit 3", {"events"}),
-    "pivot": ("select * from (select event, num from events) pivot (sum(num) for event in ('add'))", {"events"}),
-    "none": ("select 1", set()),
-}
-
-
-@pytest.mark.parametrize("case", QUERIES)
-def test_queries_name_their_tables(spark: SparkSession, case: str) -> None:
-    """Of a query the tables that it asks are known, and no names that it gives itself."""
-    sql, tables = QUERIES[case]
-    assert check_question(spark, sql, TABLES) == tables
 
 
 SLOW = """

@@ -143,10 +143,11 @@ class Answers:
     # -- how one is answered
 
     def _queried(self, tables: Tables, sql: str) -> DataFrame:
-        for name in check_question(self._spark, sql, (*tables.known, OPEN_ALARMS)):
+        question = check_question(sql, (*tables.known, OPEN_ALARMS))
+        for name in question.tables:
             frame = tables.open_rows("alarms") if name == OPEN_ALARMS else tables.frame(name)
             frame.createOrReplaceTempView(name)
-        return self._spark.sql(sql)
+        return self._spark.sql(question.sql)
 
     def _answered(self, ask: Callable[[Tables], DataFrame], limit: int) -> Answer:
         if not isinstance(limit, int) or not 1 <= limit <= ROWS_MAX:

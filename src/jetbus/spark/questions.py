@@ -1,145 +1,234 @@
-"""Which SQL may be asked over the bus: one query over known tables, and nothing else.
+"""Guard of the SQL that peers ask over the bus: one query over known tables, made of allowed parts only.
 
-SQL can do far more than ask: write, run programs (``transform ... using``), call Java (``reflect``), read any file of
-the driver's machine (``from text.`/etc/passwd` ``). So a question is parsed, and all that its plan consists of is
-looked at: each node must be one of ``NODES``, each table one that is known, and no function one of ``BARRED``. What is
-not listed is refused.
+SQL can do far more than ask: write, run programs, call Java, read any file of the driver's machine, or make a value of
+gigabytes out of one row. So a question is never handed to Spark as it came:
+
+    text -> tokens -> tree of sqlglot -> every node, argument and function is on a list -> text made anew -> Spark
+
+- What is not listed in ``allowed.py`` is refused, known or unknown. Functions stay what the caller wrote: the dialect
+  there knows none of them, so that sqlglot neither translates nor renames any.
+- Spark runs the text that is made from the checked tree, with every name quoted and no comments. Wherever sqlglot and
+  Spark might read the same characters differently (backslashes, ``${...}``, hints in comments), it no longer matters
+  what the caller's text was; characters that change their meaning inside of strings are refused. The new text is
+  parsed once more and must give the same tree, so that nothing slips through the writer of sqlglot either.
+- Work is limited before it starts. ``_Size`` measures a query with every name replaced by what it stands for: a
+  ``with`` that joins or doubles itself in each step is as large as what Spark would have to plan.
+
+Left out on purpose are functions that reach out of Spark, that grow or search without limit within one row (Spark
+cannot cancel a row) or that keep all rows in memory: regular expressions, padding, lambdas, ``collect_list``, exact
+percentiles. How many rows an answer may have and how long it may take is not decided here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
 
-from py4j.java_gateway import JavaObject, is_instance_of  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import TokenType
 
+from jetbus.spark.allowed import GENERATORS, GROWING_BY_TEXT, GROWTH, UNITS, UNITS_FIRST, Dialect, allow, limit
 from jetbus.spark.errors import BadQuestion
-from jetbus.spark.queries import QueryError, first_sentence
 
-__all__ = ["check_question"]
+__all__ = ["Question", "check_question"]
 
 QUESTION_CHARS_MAX = 20_000
-PARTS_MAX = 5_000
-"""Parts of a plan that are looked at."""
+NODES_MAX = 2_500
+"""Nodes of the syntax tree, those of a ``with`` counted once for each use."""
+DEPTH_MAX = 60
+NESTED_TYPES_MAX = 20
+"""Types such as array<...>; sqlglot takes seconds for many of them in each other."""
+JOINS_MAX = 6
+GENERATORS_MAX = 2
+"""Calls that make several rows of one; each multiplies within one row, which cannot be cancelled."""
+REFERENCES_MAX = 1_000
+"""Columns of tables and texts that one expression is made of; bounds how large values grow and how far plans unfold."""
+STAR_COLUMNS = 20
+"""Columns that ``struct(*)`` is taken to have."""
 
-NODES = frozenset(
-    {
-        *("Project", "Filter", "Aggregate", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Distinct", "Join"),
-        *("Union", "Intersect", "Except", "SubqueryAlias", "OneRowRelation", "UnresolvedRelation", "UnresolvedWith"),
-        *("UnresolvedHaving", "UnresolvedSubqueryColumnAliases", "UnresolvedInlineTable", "LocalRelation"),
-        *("WithWindowDefinition", "Generate", "Pivot", "Unpivot", "UnresolvedQualify", "Sample"),
-    }
-)
-"""What a plan may consist of, by the names that Spark's parser has for it."""
-
-BARRED = frozenset(
-    {
-        *("reflect", "java_method", "try_reflect", "input_file_name"),
-        *("sequence", "repeat", "array_repeat", "space", "lpad", "rpad"),
-    }
-)
-"""Functions that reach out of Spark, tell of its machine, or fill its memory with a single row."""
-
-_PLAN = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
-_ITERABLE = "scala.collection.Iterable"
-_PRODUCT = "scala.Product"
+_FIRST = {TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES, TokenType.L_PAREN}
+_NESTED = {TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT}
 
 
-def check_question(spark: SparkSession, sql: str, tables: Iterable[str]) -> set[str]:
-    """The tables that a query asks; ``BadQuestion`` if it is no query, or asks for anything else than these."""
+class Question(NamedTuple):
+    """A checked query: the SQL to run and the names of the known tables that it asks."""
+
+    sql: str
+    tables: set[str]
+
+
+def check_question(sql: str, tables: Iterable[str]) -> Question:
+    """Return the query to run for a question over some tables; raise ``BadQuestion`` if any part is not allowed."""
     if not isinstance(sql, str) or not sql.strip():
         raise BadQuestion("there is no SQL in it; ask for example: select * from history")
-    if len(sql) > QUESTION_CHARS_MAX:
-        raise BadQuestion(f"it has {len(sql)} characters, more than {QUESTION_CHARS_MAX}; ask in several steps")
-    session: Any = spark
+    limit("characters", len(sql), QUESTION_CHARS_MAX)
+    if "\\" in sql or "${" in sql or not all(char.isprintable() or char in "\n\r\t" for char in sql):
+        raise BadQuestion("it has a backslash, a ${ or a control character; leave it out (like has escape '!')")
     try:
-        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(sql)
-    except QueryError as problem:
-        raise BadQuestion(first_sentence(problem)) from None
-    known = {name.lower(): name for name in tables}
-    aliases: set[str] = set()
-    asked: set[str] = set()
-    for kind, part, is_plan in _Walk(session.sparkContext._gateway).parts(plan):
-        if is_plan and kind not in NODES:
-            raise BadQuestion(f"only queries are answered, and this has a {_worded(kind)}; begin with select or with")
-        if kind == "Join" and part.condition().isEmpty() and _is_product(part.joinType().toString()):
-            raise BadQuestion("each join needs a condition; write join ... on, or join ... using")
-        if kind == "UnresolvedWith":
-            aliases |= {pair.productElement(0).lower() for pair in _items(part.cteRelations())}
-        elif kind == "UnresolvedRelation":
-            asked.add(".".join(_items(part.multipartIdentifier())))
-        elif kind == "UnresolvedFunction":
-            _check_function(_items(part.nameParts())[-1])
-        elif kind == "ExpressionWithUnresolvedIdentifier":
-            _check_function("identifier")
-    strangers = sorted(name for name in asked if name.lower() not in known and name.lower() not in aliases)
-    if strangers:
-        raise BadQuestion(f"there is no table {strangers[0]!r}; there are {', '.join(known)}")
-    return {known[name.lower()] for name in asked if name.lower() in known}
+        tree = _parse(sql)
+        check = _Check({name.lower(): name for name in tables})
+        check.measure(tree, {}, {}, 0).check()
+        text = tree.sql(dialect=Dialect, normalize_functions=False, comments=False)
+        if _parse(text) != tree:
+            raise BadQuestion("parts of it are ambiguous; write it in a simpler way, with aliases and brackets")
+    except RecursionError:
+        raise BadQuestion(f"it is nested deeper than {DEPTH_MAX} levels; ask in several steps, by with") from None
+    return Question(text, check.asked)
 
 
-def _check_function(name: str) -> None:
-    if name.lower() in BARRED or name == "identifier":
-        raise BadQuestion(f"the function {name!r} is not for questions over the bus; leave it out")
+def _parse(sql: str) -> exp.Expr:
+    """Return the tree of exactly one query, with names quoted and functions in small letters."""
+    try:
+        tokens = Dialect().tokenize(sql)
+        if tokens and tokens[0].token_type not in _FIRST:
+            word = tokens[0].text
+            raise BadQuestion(f"Syntax error at or near {word!r}: only queries are answered; begin with select or with")
+        types = [
+            one for one, after in pairwise(tokens) if one.token_type in _NESTED and after.token_type is TokenType.LT
+        ]
+        limit("types such as array<...>", len(types), NESTED_TYPES_MAX)
+        for token in tokens:
+            if token.token_type is TokenType.STRING:
+                written = sql[token.start : token.end + 1]
+                if token.text != written[1:-1].replace(written[0] * 2, written[0]):
+                    raise BadQuestion(f"the text {written} can be read in two ways; use one kind of quotes in it")
+        trees = [tree for tree in Dialect().parser().parse(tokens, sql) if tree]
+    except (ParseError, TokenError) as problem:
+        places = getattr(problem, "errors", None) or [{}]
+        near = places[0].get("highlight") or "the end"
+        raise BadQuestion(f"Syntax error at or near {near!r}; write one query as Spark's SQL has it") from None
+    if len(trees) != 1:
+        raise BadQuestion(f"it has {len(trees)} statements; ask one query at a time")
+    for node in trees[0].walk():
+        if isinstance(node, exp.Identifier):
+            node.set("quoted", True)
+        elif isinstance(node, exp.Anonymous):
+            node.set("this", node.name.lower())
+            unit = node.expressions[0] if len(node.expressions) == 3 and node.this in UNITS_FIRST else None
+            if isinstance(unit, exp.Column) and unit.name.lower() in UNITS:
+                unit.replace(exp.Var(this=unit.name))
+        elif isinstance(node, exp.WindowSpec) and not node.args.get("end"):
+            node.set("end", "CURRENT ROW")
+    return trees[0]
 
 
-def _is_product(join: str) -> bool:
-    """Whether a join without a condition is one of every row with every row."""
-    return not join.startswith(("UsingJoin", "NaturalJoin"))
+class _Size(NamedTuple):
+    """Size of a part of a query, with all names in it replaced by what they stand for."""
+
+    nodes: int = 1
+    joins: int = 0
+    generators: int = 0
+    references: int = 0
+    """Columns of tables and texts that its value, or the largest of its columns, is made of."""
+
+    def check(self) -> None:
+        """Refuse a query that is too large."""
+        limit("nodes in its syntax tree", self.nodes, NODES_MAX)
+        limit("joins", self.joins, JOINS_MAX)
+        limit("generators such as explode", self.generators, GENERATORS_MAX)
 
 
-def _worded(kind: str) -> str:
-    """The name of a node in words.
+class _Check:
+    """Walk over a tree that refuses what is not allowed, measures the rest and notes which known tables it asks."""
 
-    >>> _worded("CreateViewCommand")
-    'create view command'
-    """
-    return "".join(f" {char.lower()}" if char.isupper() else char for char in kind).strip()
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._known = known
+        self._given: set[str] = set()
+        self.asked: set[str] = set()
 
+    def measure(self, node: exp.Expr, queries: Mapping[str, _Size], columns: Mapping[str, int], depth: int) -> _Size:
+        """Return the size of a part; ``queries`` and ``columns`` are the names that it can see, "" any other column."""
+        if depth > DEPTH_MAX:
+            raise RecursionError
+        allow(node)
+        sources = [self._source(node, queries)] if isinstance(node, exp.Table) else []
+        if node.args.get("with_"):
+            queries = self._named(node, queries, columns, depth)
+        if isinstance(node, exp.Column | exp.Star):
+            sources = [_Size(references=_references(node, columns))]
+        if isinstance(node, exp.Select):
+            return self._select(node, sources, queries, columns, depth)
+        parts = [self.measure(child, queries, columns, depth + 1) for child in _children(node)]
+        return _sum(node, [*sources, *parts])
 
-# -- walking a plan of Java
+    def _source(self, table: exp.Table, queries: Mapping[str, _Size]) -> _Size:
+        name = table.name.lower()
+        if name in queries:
+            return queries[name]
+        if name not in self._known:
+            raise BadQuestion(f"there is no table {table.name!r}; there are {', '.join(self._known)}")
+        self.asked.add(self._known[name])
+        return _Size(references=1)
 
-
-class _Walk:
-    """Goes through all that a plan consists of. Each question to Java takes a while, so that classes are remembered."""
-
-    def __init__(self, gateway: Any) -> None:
-        self._gateway = gateway
-        self._classes: dict[str, tuple[bool, bool, bool]] = {}
-
-    def parts(self, top: Any) -> Iterator[tuple[str, Any, bool]]:
-        """Plans, expressions and what they hold, with the name of the class and whether it is a plan."""
-        waiting, count = [top], 0
-        while waiting:
-            part = waiting.pop()
-            if not isinstance(part, JavaObject):
-                continue
-            count += 1
-            if count > PARTS_MAX:
-                raise BadQuestion("it is too long; ask in several steps")
-            name = part.getClass().getName()
-            is_plan, is_iterable, is_product = self._of(name, part)
-            yield name.rsplit(".", 1)[-1].removesuffix("$"), part, is_plan
-            if is_iterable:
-                waiting += _iterated(part.iterator())
-            elif is_product:
-                waiting += _iterated(part.productIterator())
-
-    def _of(self, name: str, part: Any) -> tuple[bool, bool, bool]:
-        found = self._classes.get(name)
-        if found is None:
-            plan, iterable, product = (is_instance_of(self._gateway, part, one) for one in (_PLAN, _ITERABLE, _PRODUCT))
-            found = self._classes[name] = (plan, iterable, product)
+    def _named(
+        self, query: exp.Expr, queries: Mapping[str, _Size], columns: Mapping[str, int], depth: int
+    ) -> Mapping[str, _Size]:
+        """Return the queries that a ``with`` gives names to, each of which sees those before it."""
+        found = dict(queries)
+        allow(query.args["with_"])
+        for named in query.args["with_"].expressions:
+            name = named.alias.lower()
+            if name in self._known or name in self._given:
+                raise BadQuestion(f"the name {name!r} is given already; give each query of a with its own name")
+            self._given.add(name)
+            found[name] = self.measure(named, found, columns, depth + 1)
+            found[name].check()
         return found
 
+    def _select(
+        self, select: exp.Select, sizes: list[_Size], queries: Mapping[str, _Size], outer: Mapping[str, int], depth: int
+    ) -> _Size:
+        """Return the size of a query; its columns may refer to those of its sources and to aliases before them."""
+        columns, largest = dict(outer), 0
+        for source in (*_children(select, "from_"), *_children(select, "joins"), *_children(select, "laterals")):
+            sizes.append(self.measure(source, queries, columns, depth + 1))
+            columns = {"": max([1, *columns.values(), sizes[-1].references])}
+        for column in select.expressions:
+            sizes.append(self.measure(column, queries, columns, depth + 1))
+            largest = max(largest, sizes[-1].references)
+            if column.alias:
+                columns[column.alias.lower()] = max(columns.get("", 1), sizes[-1].references)
+        rest = set(select.args) - {"from_", "joins", "laterals", "expressions", "with_"}
+        sizes += [self.measure(child, queries, columns, depth + 1) for child in _children(select, *rest)]
+        return _sum(select, sizes)._replace(references=largest)
 
-def _iterated(iterator: Any) -> list[Any]:
-    found = []
-    while iterator.hasNext():
-        found.append(iterator.next())
-    return found
+
+def _children(node: exp.Expr, *names: str) -> list[exp.Expr]:
+    """Return the nodes right below one, all but its ``with`` or those of some arguments."""
+    values = [node.args.get(name) for name in names or node.args if name != "with_"]
+    found = (child for value in values for child in (value if isinstance(value, list) else [value]))
+    return [child for child in found if isinstance(child, exp.Expr)]
 
 
-def _items(sequence: Any) -> list[Any]:
-    return _iterated(sequence.iterator())
+def _references(node: exp.Expr, columns: Mapping[str, int]) -> int:
+    """Return how many columns of tables a column stands for, or the largest one of a star."""
+    call = node.parent
+    if isinstance(node, exp.Star):
+        if isinstance(call, exp.Column):
+            return 0
+        return columns.get("", 1) * (STAR_COLUMNS if isinstance(call, exp.Anonymous) and call.name != "count" else 1)
+    name = "" if node.args.get("table") else node.name.lower()
+    return columns.get(name, columns.get("", 1)) * (
+        STAR_COLUMNS if node.is_star and isinstance(call, exp.Anonymous) else 1
+    )
+
+
+def _sum(node: exp.Expr, parts: list[_Size]) -> _Size:
+    """Return the size of a node with these parts."""
+    nodes, joins, generators, references = (sum(numbers) for numbers in zip(_Size(), *parts, strict=True))
+    if isinstance(node, exp.SetOperation | exp.In | exp.Values):
+        references = max(part.references for part in parts)
+    elif isinstance(node, exp.Literal):
+        references = int(node.is_string)
+    elif isinstance(node, exp.Join):
+        joins, references = joins + 1, parts[0].references
+    elif isinstance(node, exp.Anonymous):
+        generators += node.name in GENERATORS
+        references *= GROWTH.get(node.name, 1)
+        if node.name in GROWING_BY_TEXT:
+            references *= max([1, *(len(text.name) for text in node.find_all(exp.Literal))])
+    if not isinstance(node, exp.Select):
+        limit("columns and texts in one expression, those behind its names counted", references, REFERENCES_MAX)
+    return _Size(nodes, joins, generators, references)
