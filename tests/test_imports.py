@@ -48,6 +48,8 @@ ROOT_MAY_IMPORT = ("errors", "rules", "peer")
 ONLY_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "pyarrow": ("journal", "spark", "radar"),
     "pyspark": ("spark",),
+    "deltalake": ("spark",),
+    "sqlglot": ("spark",),
 }
 NEVER_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "asyncio": (*WORDS, "wire", "bus"),

@@ -16,6 +16,7 @@ import pytest
 
 import jetbus
 from cli.conftest import url_of, with_users
+from cli.delta import make_tables
 from cli.plant import VALUES, record
 from cli.running import DEADLINE_S, WORKERS, Done, Jet, chosen
 from jetbus.cli.main import COMMANDS
@@ -38,17 +39,19 @@ def lines() -> list[str]:
 
 
 LINES = [line for line in lines() if not line.startswith(("jet pipeline", "jet sql"))]
-"""Those of the Spark side are run by test_spark.py, in one Spark."""
+"""Those that need Spark are run by test_spark.py, in one Spark."""
 ABOUT_USERS = re.compile(r"--user |jet user|jet access")
 CONTEXTS = '[contexts.plant]\nurl = "jet://plant.local"\n[contexts.lab]\nurl = "jets://lab.local"\n'
 
 
 def folder(base: Path, line: str = "") -> Path:
-    """What an example finds around it: a users file, passwords, two contexts, and the journals that it is about."""
+    """What an example finds around it: a users file, passwords, two contexts, the journals and tables it is about."""
     with_users(base)
     for name in ("log", "logs/a", "logs/b"):
         if name.partition("/")[0] in re.findall(r"\w+", line):
             record(base / name)
+    if line.startswith("jet tables"):
+        make_tables(base / "tables")
     (base / "config" / "jet").mkdir(parents=True)
     (base / "config" / "jet" / "contexts.toml").write_text(CONTEXTS)
     return base
@@ -135,7 +138,7 @@ def test_help(jet: Jet) -> None:
     assert jet().out == out
 
 
-@pytest.mark.parametrize("family", ["journal", "user", "context", "bench", "access"])
+@pytest.mark.parametrize("family", ["journal", "tables", "user", "context", "bench", "access"])
 def test_a_family_alone(jet: Jet, family: str) -> None:
     """A noun without its verb is told which there are, a line each, with the exit code of a wrong command line."""
     code, out, err = jet(family)

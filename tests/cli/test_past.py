@@ -21,7 +21,7 @@ from jetbus.cli.buses import Bus
 from jetbus.cli.past import BusPast
 from jetbus.journal import Writer
 from jetbus.journal.instants import US_PER_S, read_instant, wall_clock_us, write_instant
-from spark.reference import CUTS, Event, rollups
+from spark.reference import CUTS, Event, rollups_of
 from support.daemon import Daemon
 
 SECONDS = 20
@@ -136,8 +136,8 @@ def test_windows_are_those_of_the_rollups(seed: int, tmp_path: Path) -> None:
     log = eventful(random.Random(seed), 300)
     written(tmp_path / "log", log)
     jet = Jet("unix://@nobody-is-there", tmp_path)
-    for every, table in (("1s", "rollups_1s"), ("1m", "rollups_1m"), ("1h", "rollups_1h")):
-        wanted = {(row["path"], row["window_start"]): row for row in rollups(log, table)}
+    for every in ("1s", "1m", "1h"):
+        wanted = {(row["path"], row["window_start"]): row for row in rollups_of(log, every)}
         names = "count,mean,avg,min,max,first,last"
         found = told(jet, "history", "a", "b c", "--every", every, "--agg", names)
         rows = {(row["path"], read_instant(row["at"])): row for row in found}

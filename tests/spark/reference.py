@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 CUTS = ("stop", "start", "gap")
-SIZES_US = {"rollups_1s": 1_000_000, "rollups_1m": 60_000_000, "rollups_1h": 3_600_000_000}
+SIZES_US = {"1s": 1_000_000, "1m": 60_000_000, "1h": 3_600_000_000}
 
 
 class Event(NamedTuple):
@@ -112,8 +112,12 @@ def history(log: list[Event]) -> list[Row]:
 # -- rollups
 
 
-def rollups(log: list[Event], table: str) -> list[Row]:
-    size_us = SIZES_US[table]
+def rollups(log: list[Event]) -> list[Row]:
+    return [row for size in SIZES_US for row in rollups_of(log, size)]
+
+
+def rollups_of(log: list[Event], size: str) -> list[Row]:
+    size_us = SIZES_US[size]
     ends = last_ts(log)
     paths: dict[tuple[str, str], list[Row]] = {}
     for row in history(log):
@@ -124,7 +128,9 @@ def rollups(log: list[Event], table: str) -> list[Row]:
     for (bus, path), values in paths.items():
         starts = {value["valid_from"] // size_us * size_us for value in values}
         complete = sorted(start for start in starts if start + size_us <= ends[bus])
-        rows += [{"bus": bus, "path": path, **_window(values, start, start + size_us)} for start in complete]
+        rows += [
+            {"bus": bus, "path": path, "size": size, **_window(values, start, start + size_us)} for start in complete
+        ]
     return rows
 
 

@@ -5,35 +5,42 @@ All are started as docs/cluster.md says, with figures and places that fit one sm
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pytest
 from pyspark.sql import SparkSession
 
+import jetbus
 from jetbus.cli.main import run
 from jetbus.spark import Tables
 from spark import reference
-from spark.compare import assert_same, rows_of
 from spark.drivers import kill
 from spark.journals import numbers, write_events
+from spark.kills import read_log
 from spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S, environment
+from spark.on_disk import assert_on_disk, last_seqs, read_delta
+from support.daemon import Daemon
 from support.docs import DOCS, blocks_of
 
 WORKERS = 2
-BUSES = ("a", "b", "c", "d")
+BUSES = ("a", "b")
 EVENTS = 30
 PROGRAMS = Path(sys.executable).parent
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "127.0.0.1"}
 SMALL = {"SPARK_DAEMON_MEMORY": "256m", "JAVA_TOOL_OPTIONS": JAVA}
 SETTINGS = FOR_FEW_ROWS | {
+    # A session on a cluster has many partitions after a shuffle, which adaptive execution merges.
+    "spark.sql.adaptive.enabled": "true",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{READY_WITHIN_S}s",
@@ -52,8 +59,9 @@ HERE = {
     "spark.executor.cores   4": "spark.executor.cores   1",
     "spark.cores.max        16": f"spark.cores.max        {WORKERS}",
     "driver.example": "127.0.0.1",
-    # The same command, but it can be told to leave nothing to the driver.
-    "jet pipeline run": f"{sys.executable} -m jetbus.spark.run --few-events 0",
+    # The same as a program, which prints a line of JSON for each batch.
+    "jet pipeline run": f"{sys.executable} -m jetbus.spark.run",
+    "--tables /srv": "--tables file:///srv",
     "--every 10s": "--every 100ms",
 }
 """What the page says, and what it is here."""
@@ -78,8 +86,8 @@ def double(number):
     return number * 2
 
 def twice(events):
-    "Twice of everything."
-    return events.select("bus", "ts", "seq", "path", double("num").alias("two"))
+    "Twice of every number."
+    return events.where("num is not null").select("bus", "ts", "seq", "path", double("num").alias("two"))
 """
 
 
@@ -113,6 +121,13 @@ class SparkDaemon:
     def __enter__(self) -> Self:
         return self
 
+    def kill_child(self) -> None:
+        """Kill an executor that a worker has started."""
+        pid = self._process.pid
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")  # a thread of it is the parent
+        child = next(child for task in tasks for child in task.read_text().split())
+        os.kill(int(child), signal.SIGKILL)
+
     def __exit__(self, *_exc: object) -> None:
         self._process.kill()
         self._process.wait()
@@ -123,6 +138,7 @@ class Cluster(NamedTuple):
 
     url: str
     work: Path
+    workers: tuple[SparkDaemon, ...]
 
     def busy_executors(self) -> int:
         """How many executors have run tasks."""
@@ -141,15 +157,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         url = master.until(r"Starting Spark master at (spark://\S+)")
         worker = here(WORKER, **{"spark://head:7077": url})
         # They join while the driver starts, which waits for both.
-        with SparkDaemon(folder, worker), SparkDaemon(folder, worker):
-            yield Cluster(url, folder / "work")
+        with SparkDaemon(folder, worker) as one, SparkDaemon(folder, worker) as two:
+            yield Cluster(url, folder / "work", (one, two))
 
 
-def start(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[str]:
-    """Start the pipeline of the page, with its settings of Spark, in a process group of its own."""
+def start(cluster: Cluster, folder: Path, urls: list[str], *options: str) -> subprocess.Popen[str]:
+    """Start the pipeline of the page over journals behind daemons, in a process group of its own."""
     (folder / DEFAULTS.word).write_text(here(DEFAULTS.text))
+    words = shlex.split(here(RUN, **{"spark://head:7077": cluster.url, "/srv": str(folder)}))
+    words[words.index("--journal") + 1] = urls[0]
     return subprocess.Popen(
-        [*shlex.split(here(RUN, **{"spark://head:7077": cluster.url, "/srv": str(folder)})), *options],
+        [*words, *(word for url in urls[1:] for word in ("--journal", url)), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -159,35 +177,49 @@ def start(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[str
 
 
 @pytest.mark.timeout(1800)
-def test_a_pipeline_on_a_cluster(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    """With --master the same command runs on workers: several journals in parallel, a stream of batches, own stages."""
-    logs = {bus: numbers(EVENTS, bus=bus) for bus in BUSES}
-    for bus, log in logs.items():
-        write_events(tmp_path / "journals" / bus, log[:20], bus=bus)
+def test_a_pipeline_on_a_cluster(cluster: Cluster, tmp_path: Path, start_daemon: Callable[..., Daemon]) -> None:
+    """With --master the same command runs on workers, reads daemons, and goes on when an executor is killed.
+
+    Its stream has a stage of the user's own; each event is once in every table, read by deltalake.
+    """
     (tmp_path / "stages.toml").write_text(STAGES)
     (tmp_path / "twice.py").write_text(CODE)
-    tables = tmp_path / "tables"
-    process = start(cluster, tmp_path, "--stages", str(tmp_path / "stages.toml"))
-    try:
+    folders = {bus: tmp_path / "journals" / bus for bus in BUSES}
+    daemons = [start_daemon("--journal", str(folder), "--journal-bus", bus) for bus, folder in folders.items()]
+    urls = [f"jet://{daemon.listens['tcp']}" for daemon in daemons]
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(jetbus.Peer(url)) for url in urls]
+        states = [peer.add_state("n", 0) for peer in peers]
+        process = start(cluster, tmp_path, urls, "--stages", str(tmp_path / "stages.toml"))
+        stack.callback(kill, process)
         assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
-        assert first["seqs"] == dict.fromkeys(BUSES, 20)
-        for bus, log in logs.items():
-            write_events(tmp_path / "journals" / bus, log[20:], bus=bus)
-        while json.loads(process.stdout.readline())["seqs"] != dict.fromkeys(BUSES, EVENTS):
-            pass
+        assert set(json.loads(process.stdout.readline())["seqs"]) == set(BUSES)
+        cluster.workers[0].kill_child()
+        for number in range(1, EVENTS + 1):
+            for state in states:
+                state.change(number)
+        for peer in peers:
+            peer.call("$jet/journal/offsets")  # answered when all of it is in the journal
+        wanted = {bus: newest(folder, bus) for bus, folder in folders.items()}
+        for line in process.stdout:
+            seqs = json.loads(line)["seqs"]
+            if all(seqs[bus] >= wanted[bus] for bus in BUSES):
+                break
         process.terminate()
         assert process.wait(READY_WITHIN_S) == 0
-    finally:
-        kill(process)
-    found = Tables(spark, tables)
-    log = [event for one in logs.values() for event in one]
-    assert_same("events", rows_of(found.frame("events")), reference.events(log))
-    assert_same("history", rows_of(found.frame("history")), reference.history(log))
-    doubled = sorted(row.two for row in found.frame("twice").collect())
-    assert doubled == sorted(2.0 * n for n in range(1, EVENTS + 1) for _ in BUSES)
-    assert cluster.busy_executors() == WORKERS
-    assert re.findall(r"-Xmx(\w+)", cluster.command_of_executors()) == ["512M"] * WORKERS
+    tables = tmp_path / "tables"
+    ends = last_seqs(tables)
+    log = [event for bus, folder in folders.items() for event in read_log(folder, bus) if event.seq <= ends[bus]]
+    assert_on_disk(tables, {"events": reference.events(log), "history": reference.history(log)})
+    doubled = sorted(row["two"] for row in read_delta(tables, "twice").to_pylist())
+    assert doubled == sorted(2.0 * number for number in range(EVENTS + 1) for _ in BUSES)
+    assert cluster.busy_executors() >= WORKERS
+    assert set(re.findall(r"-Xmx(\w+)", cluster.command_of_executors())) == {"512M"}
+
+
+def newest(folder: Path, bus: str) -> int:
+    """Find the last change in a journal."""
+    return max(event.seq for event in read_log(folder, bus) if event.event == "change")
 
 
 def test_the_command_for_yarn(

@@ -337,6 +337,44 @@ def test_two_daemons_of_one_name_are_refused(spark: SparkSession, tmp_path: Path
         read(spark, json.dumps(urls))
 
 
+# -- a bus on which nothing happens
+
+HELD = """
+[alarm.hot]
+rule = "plant/**"
+when = "num > 80"
+hold = "1s"
+"""
+
+
+def test_alarms_of_a_quiet_bus(spark: SparkSession, tmp_path: Path, start_daemon: StartDaemon) -> None:
+    """The clock ends hold times and windows: an alarm is raised and published though no other event comes."""
+    directory = tmp_path / "journal"
+    daemon = start_daemon("--journal", str(directory), "--journal-bus", "plant")
+    (tmp_path / "alarms.toml").write_text(HELD)
+    with running_daemon() as shown, jetbus.Peer(shown.url) as watcher, jetbus.Peer(url_of(daemon)) as owner:
+        owner.add_state("plant/a", 90)
+        owner.get("plant/a")
+        # The journal is read from its folder, so that not even reading it makes events.
+        with Pipeline(
+            spark,
+            directory,
+            tmp_path / "tables",
+            alarm_file=tmp_path / "alarms.toml",
+            publish="spark",
+            publish_url=shown.url,
+        ) as pipeline:
+            pipeline.start(every_s=0.1)
+            raised = watcher.wait_for("spark/alarms/hot/plant/plant/a", timeout_s=WITHIN_S).value
+            window = watcher.wait_for("spark/rollups/1s/plant/plant/a", timeout_s=WITHIN_S).value
+        last = max(recorded(daemon, directory, rule="plant/a"), key=lambda row: int(row["seq"]))
+        assert pipeline.store.progress.seqs["plant"] == last["seq"], "there were other events"
+    added_us = round(last["ts"].timestamp() * 1e6)
+    assert (raised["what"], raised["value"]) == ("raised", 90)
+    assert journal.instants.read_instant(raised["ts"]) == added_us + 1_000_000
+    assert (window["count"], window["last"]) == (1, 90)
+
+
 # -- through the pipeline and back to the bus
 
 ALARM_FILE = """

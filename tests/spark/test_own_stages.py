@@ -12,6 +12,7 @@ from jetbus.spark import BadOption, NotTables, Pipeline, Tables
 from jetbus.spark.own_stages import read_stages
 from jetbus.testing import running_daemon
 from spark.journals import numbers, write_events
+from spark.on_disk import read_delta
 from spark.waits import WITHIN_S
 
 STAGES = """
@@ -73,9 +74,53 @@ def test_a_stage_of_ones_own_becomes_a_table_and_states(spark: SparkSession, fol
     Pipeline(spark, folder / "journal", elsewhere).close()
     with pytest.raises(NotTables, match="there is no table 'doubled'"):
         Tables(spark, elsewhere).frame("doubled")
-    Pipeline(spark, folder / "journal", elsewhere, stage_file=folder / "stages.toml").close()
+    with Pipeline(spark, folder / "journal", elsewhere, stage_file=folder / "stages.toml") as pipeline:
+        pipeline.run_once()
     assert "other" in Tables(spark, elsewhere).frame("doubled").columns
     assert "two" in Tables(spark, tables).frame("doubled").columns
+
+
+CARRYING = """
+[stage.totals]
+file = "totals.py"
+carry = "sums"
+"""
+TOTALS = """
+from pyspark.sql import functions as F
+
+def sums(events, before):
+    "The sum of each path so far."
+    now = events.where("num is not null").select("path", "num")
+    rows = now if before is None else now.unionByName(before)
+    return rows.groupBy("path").agg(F.sum("num").alias("num"))
+
+def totals(events, before):
+    "The sum of each path after each batch in which it changed."
+    last = events.groupBy("path").agg(F.max("ts").alias("ts"), F.max("seq").alias("seq"))
+    return last.join(sums(events, before), "path")
+"""
+
+
+def test_a_stage_goes_on_from_what_it_carried(spark: SparkSession, tmp_path: Path) -> None:
+    """A stage with carry is given its own rows of the batch before, also by the next run."""
+    (tmp_path / "stages.toml").write_text(CARRYING)
+    (tmp_path / "totals.py").write_text(TOTALS)
+    log = numbers(14)
+    for events in (log[:7], log[7:]):
+        write_events(tmp_path / "journal", events, bus="plant")
+        with Pipeline(
+            spark, tmp_path / "journal", tmp_path / "tables", stage_file=tmp_path / "stages.toml"
+        ) as pipeline:
+            pipeline.run_once()
+    rows = sorted(
+        (row["seq"], row["path"], row["num"]) for row in read_delta(tmp_path / "tables", "totals").to_pylist()
+    )
+    assert rows == [(n, f"n/{n % 7}", n if n < 8 else 2 * n - 7) for n in range(1, 15)]
+    carried = read_delta(tmp_path / "tables", "carried_totals").to_pylist()
+    assert sorted((row["path"], row["num"]) for row in carried) == [
+        (f"n/{n % 7}", 2 * n + 7) for n in (7, 1, 2, 3, 4, 5, 6)
+    ]
+    assert "carried_totals" not in Tables(spark, tmp_path / "tables").views
 
 
 WRONG: dict[str, tuple[str, str, str]] = {

@@ -2,190 +2,159 @@
 
 from __future__ import annotations
 
-import random
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-
-from jetbus.spark import Batch, JetSparkError, NotTables, Pipeline, Tables, attach, parts, session
-from jetbus.spark.offsets import ends_of
-from jetbus.spark.schemas import TABLES
-from spark import reference
-from spark.compare import assert_same, rows_of
-from spark.journals import write_log
-from spark.logs import make_log
-from spark.reference import AlarmRule, Event, Row
-
-ALARM_FILE = """
-[alarm.high]
-rule = "pump/**"
-when = "num > 60"
-clear = "num < 20"
-hold = "250ms"
-"""
-ALARM = AlarmRule(
-    "high",
-    lambda path: path.startswith("pump/"),
-    lambda v: (v["num"] or 0) > 60,
-    lambda v: v["num"] is not None and v["num"] < 20,
-    250_000,
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
 )
 
+from jetbus.rules import rule
+from jetbus.spark import Batch, DataLoss, NotTables, Pipeline, Tables, attach, session, tables
+from jetbus.spark.alarms import Alarm
+from jetbus.spark.schemas import JOURNAL, schema_of
+from spark.compare import assert_same, rows_of
+from spark.journals import numbers, write_events
+from spark.on_disk import assert_on_disk, read_delta, wanted
 
-def wanted(log: list[Event]) -> dict[str, list[Row]]:
-    return {
-        "events": reference.events(log),
-        "history": reference.history(log),
-        **{name: reference.rollups(log, name) for name in TABLES if name.startswith("rollups")},
-        "availability": reference.availability(log),
-        "requests": reference.requests(log),
-        "alarms": reference.alarms(log, [ALARM]),
-    }
-
-
-def check(tables: Tables, log: list[Event]) -> None:
-    """The tables on disk are those of the reference."""
-    for name, rows in wanted(log).items():
-        assert rows, name
-        assert_same(name, rows_of(tables.frame(name)), rows)
+if TYPE_CHECKING:
+    from spark.conftest import Past
 
 
-@pytest.fixture
-def alarm_file(tmp_path: Path) -> Path:
-    file = tmp_path / "alarms.toml"
-    file.write_text(ALARM_FILE)
-    return file
+class Progress(StreamingQueryListener):
+    """Input rows of each batch, by Spark's own count."""
+
+    def __init__(self) -> None:
+        self.input_rows: list[int] = []
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is counted yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        self.input_rows.append(event.progress.numInputRows)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is counted."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing more is counted."""
 
 
-def test_tables_hold_each_event_exactly_once(
-    spark: SparkSession, tmp_path: Path, alarm_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two buses go into one set of tables in several runs and batches, also after a checkpoint was lost.
+def test_tables_hold_each_event_exactly_once(spark: SparkSession, past: Past) -> None:
+    """Two buses go into one set of tables in several runs and batches, also after a checkpoint was lost."""
+    assert [(batch.number, batch.events) for batch in past.told] == [(0, 250), (1, 250), (2, 200)]
+    found = attach(spark, past.tables)
+    for name, rows in wanted(past.so_far).items():
+        assert_same(name, rows_of(found.frame(name)), rows)
+    assert_on_disk(past.tables, wanted(past.so_far))
+    assert spark.sql("select count(*) as n from events").first()["n"] == len(past.so_far)  # type: ignore[index]
+    days = spark.sql("select distinct day = to_date(window_start) as is_own from rollups_1m").collect()
+    assert [row.is_own for row in days] == [True]
 
-    Batches are made by tasks, in several parts each, or by the driver, and go on from one another.
+
+def test_tables_from_a_backup(spark: SparkSession, past: Past, again: Past) -> None:
+    """A checkpoint that is ahead of tables put back from a backup is refused; without it they go on.
+
+    Spark counts each event of a run as one input row, and the session of the process is the one it was before.
     """
-    monkeypatch.setattr(parts, "PART_EVENTS", 90)
-    log = make_log(random.Random(3), 800)
-    told: list[Batch] = []
-    tables = tmp_path / "tables"
-    for since, upto, batch, few in ((0, 500, 200, 0), (500, 700, 1000, 1000), (700, 800, 1000, 0)):
-        write_log(tmp_path / "journals", log[since:upto])
-        with Pipeline(
-            spark,
-            tmp_path / "journals" / "*",
-            tables,
-            alarm_file=alarm_file,
-            batch_events_max=batch,
-            few_events=few,
-            on_batch=told.append,
-        ) as pipeline:
+    counts, told = Progress(), list[Batch]()
+    again.happen(again.rest[:60])
+    spark.streams.addListener(counts)
+    try:
+        with again.pipeline(spark, on_batch=told.append) as pipeline:
             pipeline.run_once()
-            for file in sorted(pipeline.store.checkpoint.rglob("*"), reverse=True):
-                if file.is_file():
-                    file.unlink()
-    assert [batch.events for batch in told] == [200, 200, 100, 200, 100]
-    check(attach(spark, tables), log)
-    assert spark.sql("select count(*) as n from events").first()["n"] == 800  # type: ignore[index]
-    days = {row.day for row in spark.sql("select distinct day from rollups_1m").collect()}
-    assert days == {
-        row.day for row in spark.sql("select distinct to_date(window_start) as day from rollups_1m").collect()
-    }
-
-
-def test_small_files_are_merged(spark: SparkSession, tmp_path: Path) -> None:
-    """Many small batches leave few files and the same rows; who began to read before can read to the end."""
-    log = make_log(random.Random(4), 320)
-    write_log(tmp_path / "journals", log)
-    early: list[DataFrame] = []
-
-    def hold(batch: Batch) -> None:
-        if batch.number == 1:
-            early.append(Tables(spark, tmp_path / "tables").frame("history"))
-
-    where = (tmp_path / "journals" / "*", tmp_path / "tables")
-    with Pipeline(spark, *where, batch_events_max=40, on_batch=hold) as pipeline:
-        pipeline.run_once()
-        assert pipeline.store.manifest.batch == 8
-        while pipeline.store.merge():
-            pass
-    tables = Tables(spark, tmp_path / "tables")
-    days = len(list((tmp_path / "tables" / "events").iterdir()))
-    assert len(tables.manifest.tables["events"]) < 8 * days
-    assert tables.manifest.trash
-    assert_same("events", rows_of(tables.frame("events")), reference.events(log))
-    assert_same("history", rows_of(tables.frame("history")), reference.history(log))
-    assert rows_of(early[0])
-    on_disk = {str(file.relative_to(tables.directory)) for file in tables.directory.rglob("*.parquet")}
-    assert {file for file in on_disk if not file.startswith("open/")} == {
-        file for file in tables.manifest.files() if not file.startswith("open/")
-    }
-    with Pipeline(spark, *where):
-        pass
-    on_disk = {str(file.relative_to(tables.directory)) for file in tables.directory.rglob("*.parquet")}
-    assert on_disk == tables.manifest.files()
-
-
-def test_what_a_crash_leaves_is_no_part_of_the_tables(spark: SparkSession, tmp_path: Path) -> None:
-    """Files that no manifest names are not read, and are removed by the next pipeline."""
-    log = make_log(random.Random(6), 200)
-    write_log(tmp_path / "journals", log)
-    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables") as pipeline:
-        pipeline.run_once()
-    tables = Tables(spark, tmp_path / "tables")
-    whole = tables.directory / tables.manifest.tables["events"][0].path
-    stray = whole.with_name("9999999999-stray.parquet")
-    stray.write_bytes(whole.read_bytes())
-    assert tables.frame("events").count() == 200
-    Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables").close()
-    assert not stray.exists()
-    assert whole.exists()
-
-
-def test_a_run_leaves_the_session_alone(spark: SparkSession, tmp_path: Path, alarm_file: Path) -> None:
-    """After a run the session of the process is the one it was before, and not one of the stream."""
-    write_log(tmp_path / "journals", make_log(random.Random(8), 60))
-    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables", alarm_file=alarm_file) as pipeline:
-        pipeline.run_once()
-        assert session() is spark
-
-
-def test_what_a_failed_batch_leaves_is_no_part_of_the_next(spark: SparkSession, tmp_path: Path) -> None:
-    """Files of a batch that was given up are not committed with the one that is made after it."""
-    log = make_log(random.Random(6), 90)
-    write_log(tmp_path / "journals", log[:60])
-    with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables") as pipeline:
-        pipeline.run_once()
-        store = pipeline.store
-        whole = store.directory / store.manifest.tables["events"][0].path
-        given_up = store.staging / "events" / "into=events" / whole.parent.name / "given-up.parquet"
-        given_up.parent.mkdir(parents=True)
-        given_up.write_bytes(whole.read_bytes())
-        write_log(tmp_path / "journals", log[60:])
-        pipeline.run_once()
-    assert_same("events", rows_of(Tables(spark, tmp_path / "tables").frame("events")), reference.events(log))
-
-
-def test_a_log_of_offsets_must_be_known(tmp_path: Path) -> None:
-    """How far a batch goes is read from Spark's own log; one of another form is refused with what to do."""
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"plant": 7}')
-    (tmp_path / "offsets" / "1").write_text('v2\n{}\n{"plant": 9}')
-    assert ends_of(tmp_path, 0) == {"plant": 7}
-    assert ends_of(tmp_path, -1) == {}
-    with pytest.raises(JetSparkError, match="run the Spark jetbus was made for"):
-        ends_of(tmp_path, 1)
-
-
-def test_one_pipeline_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    """A second pipeline for the same tables, and tables where other files are, are refused with what to do."""
-    write_log(tmp_path / "journals", make_log(random.Random(7), 20))
+            assert session() is spark
+    finally:
+        spark.streams.removeListener(counts)
+    assert [batch.events for batch in told] == counts.input_rows == [60]
+    for folder in again.tables.iterdir():
+        if folder.is_dir() and folder.name != "checkpoint":
+            shutil.rmtree(folder)
+            shutil.copytree(past.tables / folder.name, folder)
+    again.happen(again.rest[60:])
     with (
-        Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables"),
-        pytest.raises(NotTables, match="another pipeline writes"),
+        pytest.raises(DataLoss, match="remove the checkpoint, and the pipeline goes on"),
+        again.pipeline(spark) as late,
     ):
-        Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables")
-    with pytest.raises(NotTables, match="choose another one"):
-        Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "journals")
-    with pytest.raises(NotTables, match="holds no tables"):
-        attach(spark, tmp_path / "journals")
+        late.run_once()
+    assert_on_disk(again.tables, wanted(again.so_far))
+    shutil.rmtree(again.tables / "checkpoint")
+    with again.pipeline(spark) as pipeline:
+        pipeline.run_once()
+    assert_on_disk(again.tables, wanted(again.log))
+
+
+def test_a_deleted_table_is_named(spark: SparkSession, again: Past) -> None:
+    """A table that was deleted is named with what to do, by the next pipeline and by readers."""
+    shutil.rmtree(again.tables / "history")
+    for use in (again.pipeline, lambda spark: attach(spark, again.tables)):
+        with pytest.raises(NotTables, match=r"the table 'history' is missing in .*; restore it from a backup, or make"):
+            use(spark)
+
+
+def test_files_that_no_commit_names_do_not_exist(spark: SparkSession, again: Past) -> None:
+    """What a crash leaves behind in the folder of a table is read by nobody."""
+    whole = next((again.tables / "events").rglob("*.parquet"))
+    shutil.copy(whole, whole.with_name("stray.parquet"))
+    assert Tables(spark, again.tables).frame("events").count() == len(again.so_far)
+    assert read_delta(again.tables, "events").num_rows == len(again.so_far)
+
+
+def test_one_pipeline_at_a_time(spark: SparkSession, again: Past) -> None:
+    """A second pipeline for the same tables, and tables where other files are, are refused with what to do."""
+    with (
+        again.pipeline(spark),
+        pytest.raises(NotTables, match=r"another pipeline writes to .*; stop it or choose another"),
+    ):
+        again.pipeline(spark)
+    journals = again.folder / "journals"
+    with pytest.raises(NotTables, match=r"is not empty and holds no tables, but .*; choose another place"):
+        Pipeline(spark, journals / "*", journals)
+    with pytest.raises(NotTables, match="holds no tables; run the pipeline with --tables"):
+        attach(spark, journals)
+
+
+def test_tables_of_the_former_format_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Tables with a manifest, as former versions made them, are refused with how to make them anew."""
+    write_events(tmp_path / "journal", numbers(5), bus="plant")
+    (tmp_path / "tables" / "events").mkdir(parents=True)
+    (tmp_path / "tables" / "manifest.json").write_text("{}")
+    for use in (
+        lambda: Pipeline(spark, tmp_path / "journal", tmp_path / "tables"),
+        lambda: attach(spark, tmp_path / "tables"),
+    ):
+        with pytest.raises(
+            NotTables, match=r"tables of a former format.*; make them anew from the journal in another place"
+        ):
+            use()
+
+
+def test_to_make_a_table_runs_no_job(spark: SparkSession) -> None:
+    """Functions over a log are lazy: nothing is read until rows are asked for."""
+
+    def fail(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise RuntimeError("somebody reads")
+
+    log = spark.range(1).mapInArrow(fail, schema_of(JOURNAL))
+    tracker = spark.sparkContext.statusTracker()
+    before = tracker.getJobIdsForGroup()
+    made = [
+        tables.events(log),
+        tables.history(log),
+        *(tables.rollups(log, size) for size in ("1s", "1m", "1h")),
+        tables.availability(log),
+        tables.requests(log),
+        tables.alarms(log, (Alarm("high", rule("**"), "num > 1", hold_us=1),)),
+    ]
+    assert tracker.getJobIdsForGroup() == before
+    with pytest.raises(Exception, match="somebody reads"):
+        made[0].collect()

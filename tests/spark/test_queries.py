@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetbus
-from jetbus.errors import JetError, NotAllowed
+from jetbus.errors import JetError, NotAllowed, NotFound
 from jetbus.spark import Pipeline
 from jetbus.spark.answers import Answers
+from jetbus.spark.location import read_location
 from jetbus.testing import running_daemon
 from spark.journals import write_events
 from spark.reference import Event
@@ -66,6 +67,7 @@ def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
             alarm_file=folder / "alarms.toml",
             publish="spark/plant",
             publish_url=daemon.url,
+            query_open=True,
         ) as pipeline,
     ):
         pipeline.start(every_s=0.1)
@@ -145,28 +147,32 @@ from events a join events b on a.event = b.event join events c on b.event = c.ev
 
 def test_an_answer_that_takes_too_long_is_cancelled(spark: SparkSession, site: Site) -> None:
     """A question that is not answered in time is refused, and no longer computed."""
-    hurried = Answers(spark, site.tables, answer_s=0.5)
+    hurried = Answers(spark, read_location(site.tables), answer_s=0.5)
     with pytest.raises(JetError, match=r"longer than 0.5 s; ask for a shorter period"):
         hurried.sql(SLOW)
     assert site.ask("sql", sql="select 1 as one") == [{"one": 1}]
 
 
 def test_questions_of_some_groups_only(spark: SparkSession, tmp_path: Path) -> None:
-    """With query_groups the methods are for their members only."""
+    """With query_groups the methods are for their members only; without any setting they are for nobody."""
     write_events(tmp_path / "journal", levels()[:1], bus="plant")
     users = tmp_path / "users.json"
     accounts = {name: {"password": name, "auth": {"callGroups": [name]}} for name in ("staff", "guest")}
     users.write_text(json.dumps({"users": accounts}))
     with Daemon.start("--users", str(users)) as daemon:
         url = f"jet://{daemon.listens['tcp']}"
+        where = (tmp_path / "journal", tmp_path / "tables")
         with (
-            Pipeline(
-                spark, tmp_path / "journal", tmp_path / "tables", publish="s", publish_url=url, query_groups=["staff"]
-            ) as pipeline,
             jetbus.Peer(url, user="staff", password="staff") as staff,
             jetbus.Peer(url, user="guest", password="guest") as guest,
         ):
-            pipeline.start(every_s=60)
-            assert "events" in staff.call("s/query/tables")
-            with pytest.raises(NotAllowed):
-                guest.call("s/query/tables")
+            with Pipeline(spark, *where, publish="s", publish_url=url, query_groups=["staff"]) as pipeline:
+                pipeline.start(every_s=60)
+                assert "events" in staff.call("s/query/tables")
+                with pytest.raises(NotAllowed):
+                    guest.call("s/query/tables")
+            with Pipeline(spark, *where, publish="s", publish_url=url) as pipeline:
+                pipeline.start(every_s=60)
+                assert "s/pipeline/batch" in staff.get("s/**")
+                with pytest.raises(NotFound):
+                    staff.call("s/query/tables")

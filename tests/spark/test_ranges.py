@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from jetbus.journal.instants import write_instant
 from jetbus.spark import BadOption, Batch, DataLoss, NotTables, Pipeline, Tables
-from jetbus.spark.batch import run_stages
-from jetbus.spark.buses import OpenBuses
+from jetbus.spark.batch import make_batch
+from jetbus.spark.buses import BUNDLES_MIN, OpenBuses
 from jetbus.spark.options import read_options
 from jetbus.spark.pipeline import where
 from spark import reference
@@ -65,7 +65,7 @@ def test_tables_get_no_holes(spark: SparkSession, tmp_path: Path) -> None:
     with Pipeline(spark, tmp_path / "journal", tmp_path / "tables", until=at(11)) as pipeline:
         pipeline.run_once()
     wrong = {
-        "since": (at(15), r"have bus 'plant' up to 2026-03-01T00:00:00.010000Z; events between would be missing"),
+        "since": (at(15), r"have bus 'plant' up to 2026-03-01T00:00:00.011000Z; events between would be missing"),
         "until": (at(10), r"which is not before until; take a new directory for an earlier time"),
     }
     for option, (instant, message) in wrong.items():
@@ -81,10 +81,10 @@ def test_tables_get_no_holes(spark: SparkSession, tmp_path: Path) -> None:
     assert seqs(spark, tmp_path / "tables") == list(range(1, 21))
 
 
-def watched(begun: threading.Event, run: Callable[..., Any], *given: Any) -> Any:
-    """Tell that a batch with events has begun, and run it."""
+def watched(begun: threading.Event, make: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Tell that a batch has begun, and make it."""
     begun.set()
-    return run(*given)
+    return make(*given, **options)
 
 
 def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path, monkeypa
         with Pipeline(
             spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=60, on_batch=told.append
         ) as pipeline:
-            monkeypatch.setattr("jetbus.spark.pipeline.run_stages", partial(watched, begun, run_stages))
+            monkeypatch.setattr("jetbus.spark.pipeline.make_batch", partial(watched, begun, make_batch))
             pipeline.start(every_s=0.1)
             assert begun.wait(WITHIN_S)
             pipeline.stop(at_once=at_once)
@@ -134,7 +134,8 @@ def test_many_small_journals(spark: SparkSession, tmp_path: Path) -> None:
     assert buses.behind({"device000": 1}) == DEVICES - 1
     with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables") as pipeline:
         pipeline.run_once()
-        assert pipeline.store.manifest.seqs == {f"device{number:03}": 1 for number in range(DEVICES)}
-        assert len(pipeline.store.manifest.tables["events"]) < 10
-    events = Tables(spark, tmp_path / "tables").frame("events")
+        assert pipeline.store.progress.seqs == {f"device{number:03}": 1 for number in range(DEVICES)}
+    found = Tables(spark, tmp_path / "tables")
+    assert len(found.files("events")) <= BUNDLES_MIN
+    events = found.frame("events")
     assert events.select("bus").distinct().count() == events.count() == DEVICES

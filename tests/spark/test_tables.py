@@ -8,17 +8,18 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from jetbus.rules import rule
-from jetbus.spark import stages, tables
-from jetbus.spark.alarms import Alarm
-from jetbus.spark.alarms import alarms as alarm_stage
-from jetbus.spark.clock import Clock, read_clock
-from jetbus.spark.schemas import TABLES
-from jetbus.spark.typed import with_types
+from jetbus.spark import tables
+from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, open_signals
+from jetbus.spark.carried import after_cuts, newest_alarms, newest_paths, open_stays, open_values
+from jetbus.spark.clock import CUTS, Position, batch_clock
+from jetbus.spark.requests import complete_requests, open_requests, request_rows
+from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
+from jetbus.spark.schemas import DOC, TABLES, schema_of
+from jetbus.spark.timeline import availability, history, open_paths, timeline
 from spark import reference
 from spark.compare import assert_same, rows_of
 from spark.logs import cut_logs, frame, make_log
@@ -48,51 +49,78 @@ PLAIN_ALARMS = [
 ]
 
 
-def run_stages(rows: DataFrame, carried: dict[str, DataFrame], clock: Clock) -> dict[str, DataFrame]:
-    """All stages over one batch, by the name of what each carries."""
-
-    def carry(stage: str, _table: str) -> DataFrame | None:
-        return carried.get(stage)
-
-    return {
-        **{stage: stages.of_paths(stage, rows, carry, clock) for stage in ("history", "rollups", "availability")},
-        "requests": stages.requests(rows, carried.get("requests"), clock),
-        "alarms": alarm_stage(ALARMS, rows, carried.get("alarms"), clock),
-    }
-
-
 WANTED: dict[str, Callable[[list[Event]], list[Row]]] = {
     "history": reference.history,
-    **{name: partial(reference.rollups, table=name) for name in stages.SIZES},
+    "rollups": reference.rollups,
     "availability": reference.availability,
     "requests": reference.requests,
     "alarms": partial(reference.alarms, wanted=PLAIN_ALARMS),
 }
-SHOWS_OPEN = ("history", "availability")
-"""The tables whose open rows are part of what there is to know."""
+
+
+class Batches:
+    """The stages over one batch after the other, as the pipeline calls them, with all that is carried in memory."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.found: dict[str, list[Row]] = {name: [] for name in WANTED}
+        self._positions: dict[str, Position] = {}
+        self._carried: dict[str, pa.Table] = {}
+
+    def take(self, batch: list[Event]) -> None:
+        """Make the rows of a batch, and what is carried to the next."""
+        rows = tables.events(frame(self.spark, batch)).localCheckpoint()
+        now = {bus: self._positions[bus].us for bus in self._positions} | reference.last_ts(batch)
+        has_cuts = any(event.event in CUTS for event in batch)
+        clock = batch_clock(self.spark, self._positions, now, rows if has_cuts else None)
+        known = self._frame("paths")
+        line = timeline(rows, clock, None if known is None else after_cuts(known, self._positions)).localCheckpoint()
+        self._keep("history", history(line), "valid_to is not null")
+        self._keep("availability", availability(line), "until is not null")
+        parts = window_parts(history(line), clock, self._frame("windows")).localCheckpoint()
+        self._keep("rollups", complete_windows(parts))
+        asked = request_rows(rows, clock, self._frame("requests")).localCheckpoint()
+        self._keep("requests", complete_requests(asked))
+        watched = self._frame("alarms")
+        raised = None if watched is None else newest_alarms(watched)
+        signals = alarm_signals(ALARMS, rows, clock, raised).localCheckpoint()
+        self._keep("alarms", new_signals(signals))
+        for event in batch:
+            before = self._positions.get(event.bus, Position(0, 0))
+            cut_seq = event.seq if event.event in CUTS else before.cut_seq
+            self._positions[event.bus] = Position(event.seq, event.ts, cut_seq)
+        self._carry("paths", open_paths(line))
+        self._carry("windows", open_windows(parts))
+        self._carry("requests", open_requests(asked))
+        self._carry("alarms", open_signals(signals))
+
+    def finish(self) -> dict[str, list[Row]]:
+        """Give all rows, with those that are still open."""
+        known = self._frame("paths")
+        assert known is not None
+        there = newest_paths(known, self._positions)
+        self.found["history"] += rows_of(open_values(there))
+        self.found["availability"] += rows_of(open_stays(there))
+        return self.found
+
+    def _frame(self, name: str) -> DataFrame | None:
+        return self.spark.createDataFrame(self._carried[name].combine_chunks()) if name in self._carried else None
+
+    def _keep(self, name: str, rows: DataFrame, which: str = "true") -> None:
+        self.found[name] += rows_of(rows.where(which).toArrow())
+
+    def _carry(self, name: str, rows: DataFrame) -> None:
+        """Append rows to those carried: a log in which the newest row of a key counts."""
+        fresh = rows.toArrow()
+        self._carried[name] = pa.concat_tables([self._carried[name], fresh]) if name in self._carried else fresh
 
 
 def collected(spark: SparkSession, batches: list[list[Event]]) -> dict[str, list[Row]]:
     """All rows that the stages gave over some batches, by table, and at last those that are open."""
-    found: dict[str, list[Row]] = {name: [] for name in WANTED}
-    carried: dict[str, DataFrame] = {}
-    still_open: dict[str, pa.Table] = {}
-    before: dict[str, int] = {}
+    made = Batches(spark)
     for batch in batches:
-        rows = tables.events(frame(spark, batch)).localCheckpoint()
-        clock = read_clock(rows, before)
-        before = dict(clock.now)
-        # Asked for once each, and told to the next batch as plain rows: half of all jobs less.
-        given_rows = {name: out.toArrow() for name, out in run_stages(rows, carried, clock).items()}
-        for name, out in given_rows.items():
-            is_open = pc.equal(out["into"], "open")
-            for row in rows_of(out.filter(pc.invert(is_open))):
-                found[row.pop("into")].append(row)
-            still_open[name] = out.filter(is_open).drop(["into"])
-        carried = {name: spark.createDataFrame(out) for name, out in still_open.items() if out.num_rows}
-    for name in SHOWS_OPEN:
-        found[name] += rows_of(still_open[name])
-    return found
+        made.take(batch)
+    return made.finish()
 
 
 @few
@@ -109,9 +137,7 @@ def test_tables_are_those_of_the_reference(spark: SparkSession, data: tuple[list
 
 WHOLE: dict[str, Callable[[DataFrame], DataFrame]] = {
     "history": tables.history,
-    "rollups_1s": partial(tables.rollups, window="1s"),
-    "rollups_1m": partial(tables.rollups, window="1m"),
-    "rollups_1h": partial(tables.rollups, window="1h"),
+    **{f"rollups of {size}": partial(tables.rollups, window=size) for size in WINDOWS_US},
     "availability": tables.availability,
     "requests": tables.requests,
     "alarms": partial(tables.alarms, wanted=ALARMS),
@@ -123,9 +149,10 @@ def test_a_whole_log_gives_the_same(spark: SparkSession) -> None:
     log = make_log(random.Random(5), 600)
     rows = tables.events(frame(spark, log)).localCheckpoint()
     for name, make in WHOLE.items():
-        wanted = WANTED[name](log)
+        table, _, size = name.partition(" of ")
+        wanted = [row for row in WANTED[table](log) if not size or row["size"] == size]
         assert wanted, f"a log that leaves {name} empty shows nothing"
-        assert_same(name, rows_of(make(rows)), wanted)
+        assert_same(table, rows_of(make(rows)), wanted)
 
 
 @few
@@ -134,33 +161,5 @@ def test_events_have_their_values_in_columns(spark: SparkSession, data: tuple[li
     """Every event is kept as it was, with its value as number, text, flag or document."""
     log, _ = data
     got = tables.events(frame(spark, log))
-    assert got.schema.simpleString() == TABLES["events"].schema.simpleString()
+    assert got.schema.simpleString() == schema_of((*TABLES["events"].columns, DOC)).simpleString()
     assert_same("events", rows_of(got), reference.events(log))
-
-
-def test_tasks_make_the_same_columns(spark: SparkSession) -> None:
-    """What tasks of a pipeline make of values is what Spark makes of them."""
-    values = [
-        "1",
-        "-2.5",
-        "1e400",
-        "3 ",
-        '"a"',
-        '"a\\n\\u00e4"',
-        "true",
-        "false",
-        "null",
-        None,
-        '""',
-        "[1",
-        '{"a":1,"a":2}',
-    ]
-    values += ['{"b":[1.50,1e3,-7],"a":{"x":null,"y":"' + "z" * 99 + '"}}', "[]", "{}", "[12345678901234567890]"]
-    log = [Event("plant", n, 0, "change", "state", "a", value) for n, value in enumerate(values, 1)]
-    rows = frame(spark, log)
-    mine = with_types(rows.toArrow())
-    wanted = tables.events(rows).orderBy("seq").select("num", "text", "flag", "doc").collect()
-    for row, one in zip(mine.to_pylist(), wanted, strict=True):
-        doc = row["doc"] and (row["doc"]["metadata"], row["doc"]["value"])
-        assert (row["num"], row["text"], row["flag"]) == (one.num, one.text, one.flag), row["value"]
-        assert doc == (one.doc and (one.doc.metadata, one.doc.value)), row["value"]

@@ -1,4 +1,4 @@
-"""The batches of a pipeline as ``jet`` tells of them: a record each, and on a terminal how far it is and how fast."""
+"""The batches of a pipeline as ``jet`` shows them: a record each, and on a terminal how far it is and how fast."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from jetbus.cli.past import written
+
 if TYPE_CHECKING:
     from jetbus.spark import Batch
 
-Tell = Callable[["Batch"], None]
-COLUMNS = ("number", "events", "events_per_s", "seconds", "lag_s")
+Show = Callable[["Batch"], None]
+COLUMNS = ("number", "events", "events_per_s", "seconds", "lag_s", "behind")
 
 
 def record_of(batch: Batch) -> dict[str, Any]:
-    """A batch as a record."""
-    rounded = {"seconds": round(batch.seconds, 3), "lag_s": round(batch.lag_s, 3)}
-    return {**asdict(batch), "events_per_s": rate_of(batch), **rounded}
-
-
-def rate_of(batch: Batch) -> float:
-    return round(batch.events / batch.seconds, 1) if batch.seconds else 0.0
+    """Return a batch as a record."""
+    rounded = {
+        "seconds": round(batch.seconds, 3),
+        "lag_s": round(batch.lag_s, 3),
+        "events_per_s": round(batch.events_per_s, 1),
+    }
+    return {**asdict(batch), **rounded, "at": written(batch.at)}
 
 
 @contextmanager
-def progress(behind: Callable[[], int]) -> Iterator[Tell]:
-    """How far the batches are with what there is to do, on a terminal; nothing in a pipe."""
+def progress(behind: Callable[[], int]) -> Iterator[Show]:
+    """Show on a terminal how far the batches are with what there is to do, at first ``behind``; nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda _batch: None
         return
@@ -38,7 +40,7 @@ def progress(behind: Callable[[], int]) -> Iterator[Tell]:
     columns = (
         TextColumn("pipeline"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} events  {task.fields[told]}"),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} events  {task.fields[pace]}"),
     )
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as terminal,
@@ -47,12 +49,11 @@ def progress(behind: Callable[[], int]) -> Iterator[Tell]:
             *columns, console=Console(file=terminal), transient=True, redirect_stdout=sys.stdout.isatty()
         ) as shown,
     ):
-        task = shown.add_task("", total=behind(), told="the first batch takes longest")
+        task = shown.add_task("", total=behind(), pace="the first batch takes longest")
 
-        def tell(batch: Batch) -> None:
+        def show(batch: Batch) -> None:
             shown.advance(task, batch.events)
-            told = f"{rate_of(batch):,.0f} events/s, {batch.lag_s:,.1f} s behind"
-            done = shown.tasks[0].completed
-            shown.update(task, total=max(done + behind(), done), told=told)
+            pace = f"{batch.events_per_s:,.0f} events/s, {batch.lag_s:,.1f} s behind"
+            shown.update(task, total=shown.tasks[0].completed + batch.behind, pace=pace)
 
-        yield tell
+        yield show

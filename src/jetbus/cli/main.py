@@ -58,6 +58,7 @@ COMMANDS: dict[str, Row] = {
     "replay": Row("past", "replay:replay", "a journal to a bus"),
     "journal": Row("past", "journal:journals", "look after journals"),
     "pipeline": Row("tables", "pipeline:pipeline", "journals into tables"),
+    "tables": Row("tables", "tables:tables", "look after tables"),
     "sql": Row("tables", "sql:sql", "questions to tables"),
     "demo": Row("run", "demo:demo", "a bus to try all with"),
     "daemon": Row("run", "daemon:daemon", "run a daemon (jetd)"),

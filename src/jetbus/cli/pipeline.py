@@ -24,13 +24,18 @@ from jetbus.cli.spark import (
     rows_of,
     spark_explained,
     started,
+    storage_option,
     tables_option,
+    ui_option,
 )
 
 pipeline = Family("pipeline", help="Journals into tables, by Spark: history, rollups, availability, requests, alarms.")
 
 _alarms = click.option("--alarms", metavar="FILE", help="TOML file of alarms")
 _stages = click.option("--stages", metavar="FILE", help="TOML file of stages of your own")
+_expectations = click.option(
+    "--expectations", metavar="FILE", help="TOML file of conditions that rows must meet: warn, drop or fail"
+)
 
 
 @contextmanager
@@ -50,6 +55,7 @@ def _run(
     journals: tuple[str, ...],
     tables: str,
     master: str | None,
+    ui: str | None,
     *,
     every_s: float | None = None,
     batches: int | None = None,
@@ -58,32 +64,50 @@ def _run(
 ) -> int:
     """Run a pipeline, once without ``every_s``; each batch is printed."""
     with spark_explained():
-        check_journals(journals, **(login or {}))
+        _check(journals, tables, login or {}, options)
         options |= login or {}
-        from jetbus.spark.alarms import read_alarms
         from jetbus.spark.pipeline import Batch, Pipeline
 
-        if options.get("alarm_file") is not None:
-            read_alarms(options["alarm_file"])
         # Spark has a handler of its own for Ctrl-C, which ours must follow.
-        spark, printing = started(master), threading.Lock()
-        done = 0
+        spark, printing = started(master, ui=ui), threading.Lock()
+        done, failed = 0, list[Exception]()
         with Output(COLUMNS, form, stream=True, heads=True, value="events") as out, _signals() as came:
 
             def tell(batch: Batch) -> None:
                 nonlocal done
-                with printing:
-                    done += 1
-                    out.put(record_of(batch))
-                    show(batch)
+                try:
+                    with printing:
+                        done += 1
+                        out.put(record_of(batch))
+                        show(batch)
+                except Exception as problem:  # Spark would only log it: this is called by its listener
+                    failed.append(problem)
 
             with (
                 Pipeline(spark, journals, tables, on_batch=tell, **options) as running,
                 progress(running.behind) as show,
             ):
                 running.start(every_s or 1.0, once=every_s is None)
-                running.follow(lambda: len(came) or (batches is not None and done >= batches))
+                running.follow(lambda: len(came) or len(failed) > 0 or (batches is not None and done >= batches))
+            if failed:
+                raise failed[0]
     return Code.INTERRUPTED if signal.SIGINT in came else Code.OK
+
+
+def _check(journals: tuple[str, ...], tables: str, login: dict[str, str], options: dict[str, Any]) -> None:
+    """Find what is wrong with the places and files of a pipeline before Spark takes its time to start."""
+    check_journals(journals, **login)
+    from jetbus.spark.alarms import read_alarms
+    from jetbus.spark.expectations import parse_expectations
+    from jetbus.spark.location import read_location
+
+    read_location(tables)
+    if options.get("checkpoint") is not None:
+        read_location(options["checkpoint"], option="checkpoint")
+    if options.get("alarm_file") is not None:
+        read_alarms(options["alarm_file"])
+    if options.get("expectation_file") is not None:
+        parse_expectations(options["expectation_file"])
 
 
 @command(
@@ -97,13 +121,21 @@ def _run(
 @tables_option
 @_alarms
 @_stages
-@click.option("--publish", metavar="PREFIX", help="show lag, rollups and alarms below this path, and answer questions")
-@click.option("--query-group", "groups", multiple=True, metavar="GROUP", help="only its members may ask; repeatable")
+@_expectations
+@click.option("--publish", metavar="PREFIX", help="show lag, rollups and alarms as states below this path")
+@click.option("--query-group", "groups", multiple=True, metavar="GROUP", help="its members may ask; repeatable")
+@click.option("--query-open", is_flag=True, help="everybody may ask; without it and --query-group nobody")
+@click.option("--checkpoint", metavar="DIR|URI", help="where Spark keeps how far it is; below the tables unless given")
+@storage_option
 @master_option
+@ui_option
 @click.option("--once", is_flag=True, help="end when all that is there now has been read")
 @click.option("--every", "every_s", type=DURATION, metavar="DURATION", help="how often to look; 1s unless given")
 @click.option("--batches", type=click.IntRange(1), metavar="N", help="end after so many batches with events")
 @click.option("--batch-events", type=click.IntRange(1), metavar="N", help="events of one batch, at the most; 1000000")
+@click.option(
+    "--merge-every", type=click.IntRange(0), metavar="N", help="merge small files after N batches; 100, 0 never"
+)
 def run(
     bus: Bus,
     form: str | None,
@@ -111,28 +143,40 @@ def run(
     tables: str,
     alarms: str | None,
     stages: str | None,
+    expectations: str | None,
     publish: str | None,
     groups: tuple[str, ...],
+    query_open: bool,
+    checkpoint: str | None,
+    storage: dict[str, str],
     master: str | None,
+    ui: str | None,
     once: bool,
     every_s: float | None,
     batches: int | None,
     batch_events: int | None,
+    merge_every: int | None,
 ) -> int:
-    """Keep the tables in a folder up to date with journals, until Ctrl-C or SIGTERM.
+    """Keep the tables in a folder, or at a URI, up to date with journals, until Ctrl-C or SIGTERM.
 
     Each batch is printed when it is in the tables. What was killed goes on after the last batch: no event is lost or
     taken twice. A first Ctrl-C waits for the batch, a second one does not.
 
-    With --publish what it finds is shown at the daemon that is read, or at the bus of --url; docs/spark.md has the
-    states, and the methods that answer questions.
+    With --publish what it finds is shown at the daemon that is read, or at the bus of --url, and those of --query-group
+    or --query-open may ask; docs/spark.md has the states, and the methods that answer questions.
+
+    Spark's UI is on; its address is told on stderr.
     """
     if once and every_s is not None:
         raise usage("--once looks once and --every again and again; give one of them")
+    if groups and query_open:
+        raise usage("--query-open lets everybody ask and --query-group only some; give one of them")
+    if publish is None and (groups or query_open):
+        raise usage("questions are asked over the bus; say below which path with --publish PREFIX")
     remote = any("://" in journal for journal in journals)
-    options: dict[str, Any] = {"publish": publish, "query_groups": groups}
-    if batch_events is not None:
-        options["batch_events_max"] = batch_events
+    options: dict[str, Any] = {"publish": publish, "query_groups": groups, "query_open": query_open}
+    given = {"batch_events_max": batch_events, "merge_every": merge_every, "checkpoint": checkpoint}
+    options |= {name: value for name, value in given.items() if value is not None}
     if publish is not None and (bus_is_named() or not remote):
         options["publish_url"] = _daemon(bus)
     return _run(
@@ -140,11 +184,14 @@ def run(
         journals,
         tables,
         master,
+        ui,
         every_s=None if once else every_s or 1.0,
         batches=batches,
         login=_login(bus) if remote else None,
         alarm_file=alarms,
         stage_file=stages,
+        expectation_file=expectations,
+        storage=storage,
         **options,
     )
 
@@ -178,18 +225,24 @@ def _daemon(bus: Bus) -> Any:
 @tables_option
 @_alarms
 @_stages
+@_expectations
 @since_option
 @until_option
+@storage_option
 @master_option
+@ui_option
 def backfill(
     form: str | None,
     journals: tuple[str, ...],
     tables: str,
     alarms: str | None,
     stages: str | None,
+    expectations: str | None,
     since: str | None,
     until: str | None,
+    storage: dict[str, str],
     master: str | None,
+    ui: str | None,
 ) -> int:
     """Make tables of a time that journals have recorded, in a new folder, and end.
 
@@ -199,7 +252,8 @@ def backfill(
     """
     options: dict[str, Any] = {"since": since, "until": until}
     options = {name: instant for name, instant in options.items() if instant is not None}
-    return _run(form, journals, tables, master, alarm_file=alarms, stage_file=stages, **options)
+    files: dict[str, Any] = {"alarm_file": alarms, "stage_file": stages, "expectation_file": expectations}
+    return _run(form, journals, tables, master, ui, storage=storage, **files, **options)
 
 
 @command(
@@ -210,27 +264,32 @@ def backfill(
     ],
     bus=False,
 )
-@click.argument("tables", metavar="DIR")
+@click.argument("tables", metavar="DIR|URI")
 @click.option("--journal", "-j", "journals", multiple=True, metavar="DIR|URL", help="compare with these")
-def status(form: str | None, tables: str, journals: tuple[str, ...]) -> None:
-    """How far the tables in DIR have come with each bus: the last event, when it was, whether a pipeline is at work.
+@storage_option
+def status(form: str | None, tables: str, journals: tuple[str, ...], storage: dict[str, str]) -> None:
+    """How far the tables in a folder, or at a URI, have come with each bus: its last event, up to when all is known.
 
-    Bytes are those of all tables together.
+    Bytes are those of all tables together, without files of old versions. Whether a pipeline is at work is known of
+    tables on this machine.
     """
     with spark_explained():
         from jetbus.journal.instants import write_instant
-        from jetbus.spark.manifest import read_manifest
+        from jetbus.spark.location import read_location
+        from jetbus.spark.maintenance import count_bytes
+        from jetbus.spark.store import read_progress
 
-        found = read_manifest(Path(tables))
+        location = read_location(tables, storage)
+        found = read_progress(location)
+        size = count_bytes(location)
         last = _last_seqs(journals)
-    size = sum(file.bytes for files in (*found.tables.values(), *found.open.values()) for file in files)
-    running = _is_locked(Path(tables, "lock"))
+    running = {} if location.local is None else {"running": _is_locked(location.local / "lock")}
     columns = ("bus", "batch", "seq", "at", "bytes", "running", "behind")
     with Output(columns, form, value="seq") as out:
-        for bus, seq in found.seqs.items():
-            told = {"bus": bus, "batch": found.batch, "seq": seq, "at": write_instant(found.clock_us[bus])}
-            behind = {"behind": last[bus] - seq} if bus in last else {}
-            out.put({**told, "bytes": size, "running": running, **behind})
+        for bus, position in found.positions.items():
+            reached = {"bus": bus, "batch": found.batch, "seq": position.seq, "at": write_instant(position.us)}
+            behind = {"behind": last[bus] - position.seq} if bus in last else {}
+            out.put({**reached, "bytes": size, **running, **behind})
 
 
 def _last_seqs(journals: tuple[str, ...]) -> dict[str, int]:
@@ -282,7 +341,10 @@ def backtest(
     until: str | None,
     master: str | None,
 ) -> None:
-    """What the alarms of a TOML FILE would have raised and cleared over recorded history."""
+    """What the alarms of a TOML FILE would have raised and cleared over recorded history.
+
+    Hold times end by the clock, as they do in a pipeline: nothing has to happen on the bus for an alarm to be raised.
+    """
     with spark_explained():
         places = check_journals(journals)
         from jetbus.spark import tables
@@ -291,7 +353,8 @@ def backtest(
         wanted, spark = read_alarms(alarms), started(master)
         check_alarms(wanted, spark)
         options = {name: instant for name, instant in (("since", since), ("until", until)) if instant is not None}
-        found = tables.alarms(spark.read.format("jet").options(**places, **options).load(), wanted)
+        log = spark.read.format("jet").options(**places, **options, clock="true").load()
+        found = tables.alarms(log, wanted)
         with Output(found.columns, form, value=found.columns[0]) as out:
             out.put_all(rows_of(found))
 

@@ -22,8 +22,52 @@ from jetbus.cli.progress import bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_NEEDED = ("deltalake", "sqlglot")
+"""Libraries besides pyspark that the Spark side is made with."""
+
 master_option = click.option("--master", metavar="URL", help="Spark's master; local[*] unless given")
-tables_option = click.option("--tables", required=True, metavar="DIR", help="the folder of the tables")
+tables_option = click.option("--tables", required=True, metavar="DIR|URI", help="where the tables are, or are to be")
+
+
+def _read_storage(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not name or not separator:
+            raise usage(f"--storage takes KEY=VALUE, such as AWS_REGION=eu-central-1, and not {text!r}")
+        found[name] = value
+    return found
+
+
+storage_option = click.option(
+    "--storage",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_read_storage,
+    help="a setting of the object store, such as AWS_ENDPOINT_URL=...; repeatable; secrets better in the environment",
+)
+
+
+class UiPort(click.ParamType[str]):
+    """A port, or ``off``."""
+
+    name = "port"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
+        is_port = str(value).isascii() and str(value).isdigit() and PORT_MIN <= int(value) <= PORT_MAX
+        if value != "off" and not is_port:
+            raise usage(f"--ui takes a port from {PORT_MIN} to {PORT_MAX}, or off, and not {str(value)!r}")
+        return str(value)
+
+
+PORT_MIN, PORT_MAX = 1024, 65535
+"""The ports that Spark takes."""
+ui_option = click.option(
+    "--ui",
+    type=UiPort(),
+    metavar="PORT|off",
+    help="port of Spark's UI; 4040 or the next free one; on a cluster off unless given",
+)
 journals_option = click.option(
     "--journal",
     "-j",
@@ -47,6 +91,12 @@ def spark_explained() -> Iterator[None]:
             raise Failure(str(problem)) from None
         try:
             yield
+        except ModuleNotFoundError as problem:
+            if problem.name not in _NEEDED:
+                raise
+            raise Failure(
+                f"the Spark side needs {problem.name}; install it with: pip install 'jetbus[spark]'"
+            ) from None
         except BadOption as problem:
             raise usage(str(problem)) from None
         except NotTables as problem:
@@ -55,15 +105,22 @@ def spark_explained() -> Iterator[None]:
             raise Failure(str(problem)) from None
 
 
-def started(master: str | None) -> Any:
-    """A Spark session; a bar tells that it takes a while."""
-    from jetbus.spark.session import session
+def started(master: str | None, *, ui: str | None = "off") -> Any:
+    """Start Spark, or take the session that runs; a bar shows that it takes a while.
 
+    ``ui`` is the port of its UI; None lets Spark choose. The port may be taken, so the address is told on stderr.
+    """
+    from jetbus.spark.session import session, ui_address, ui_settings
+
+    settings = {} if ui == "off" else ui_settings(master, None if ui is None else int(ui))
     with bar("starting Spark"), _hushed():
-        spark = session(master, name="jet")
+        spark = session(master, name="jet", **settings)
     from jetbus.spark.queries import tell_once
 
     tell_once()
+    address = None if ui == "off" else ui_address(spark)
+    if address is not None:
+        print(f"Spark's UI is at {address}", file=sys.stderr, flush=True)
     return spark
 
 

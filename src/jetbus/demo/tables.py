@@ -36,7 +36,10 @@ def main(journal: str, tables: str, url: str) -> int:
         return _left_out(problem)
     try:
         spark = session(MASTER, name="jet demo", memory=MEMORY, **FOR_FEW_ROWS)
-        with Pipeline(spark, journal, tables, alarm_file=ALARMS, publish=PREFIX, publish_url=url) as pipeline:
+        # Its bus is open to everybody on this machine, so everybody may ask, too.
+        with Pipeline(
+            spark, journal, tables, alarm_file=ALARMS, publish=PREFIX, publish_url=url, query_open=True
+        ) as pipeline:
             pipeline.start()
             print("reading", flush=True)
             while not pipeline.wait(LOOK_S):

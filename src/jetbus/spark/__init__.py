@@ -17,10 +17,12 @@ except ModuleNotFoundError as _missing:
 
 from jetbus.spark.errors import (
     BadAlarm,
+    BadExpectation,
     BadOption,
     BadQuestion,
     BadStage,
     DataLoss,
+    ExpectationFailed,
     JavaMissing,
     JetSparkError,
     NotTables,
@@ -29,18 +31,20 @@ from jetbus.spark.errors import (
 from jetbus.spark.session import session
 
 if TYPE_CHECKING:
+    from jetbus.spark.catalog import Tables, attach
     from jetbus.spark.journals import read_journals
     from jetbus.spark.pipeline import Batch, Pipeline
     from jetbus.spark.sink import Published, Publisher, publish
-    from jetbus.spark.store import Tables, attach
 
 __all__ = [
     "BadAlarm",
+    "BadExpectation",
     "BadOption",
     "BadQuestion",
     "BadStage",
     "Batch",
     "DataLoss",
+    "ExpectationFailed",
     "JavaMissing",
     "JetSparkError",
     "NotTables",
@@ -60,8 +64,8 @@ _HOMES = {
     "Pipeline": "pipeline",
     "Published": "sink",
     "Publisher": "sink",
-    "Tables": "store",
-    "attach": "store",
+    "Tables": "catalog",
+    "attach": "catalog",
     "publish": "sink",
     "read_journals": "journals",
 }

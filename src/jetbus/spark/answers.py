@@ -1,4 +1,4 @@
-"""Methods that answer questions about the tables of a running pipeline, to everybody on the bus.
+"""Methods that answer questions about the tables of a running pipeline, to peers that may ask.
 
     PREFIX/query/sql        sql, limit                              any one query over the tables
     PREFIX/query/history    path, since, until, bus, limit          the values of a state
@@ -7,8 +7,8 @@
     PREFIX/query/tables                                             the tables and their columns
 
 An answer has ``columns``, ``rows`` and ``more``, which says that there were more rows than the limit. Each question
-sees the tables as they are after the last whole batch. Questions are answered one at a time and each within
-``ANSWER_S``, so that the pipeline is never kept from its work for long; they can read these tables and nothing else.
+sees the tables as they are after the last whole batch. Questions are answered by a few threads and each within
+``ANSWER_S``; one that takes longer is cancelled and holds up nobody else, even if Spark is slow to let go of it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
@@ -28,28 +28,24 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from jetbus.errors import JetError, Refused
 from jetbus.journal.instants import read_instant
 from jetbus.peer import Peer
-from jetbus.spark.catalog import read_catalog
-from jetbus.spark.clock import instant
+from jetbus.spark.catalog import Tables
 from jetbus.spark.errors import BadOption, BadQuestion
+from jetbus.spark.location import Location
 from jetbus.spark.queries import QueryError, first_sentence
 from jetbus.spark.questions import check_question
+from jetbus.spark.rollups import WINDOWS_US
 from jetbus.spark.sink import plain
-from jetbus.spark.stages import SIZES
-from jetbus.spark.store import Tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Answers"]
 
 ROWS = 1_000
-"""Rows of an answer, unless told otherwise."""
+"""Rows of an answer, by default."""
 ROWS_MAX = 10_000
 ANSWER_BYTES_MAX = 4_000_000
 """Of the rows as JSON; a message of the bus has a limit, too."""
 ANSWER_S = 60.0
-CANCEL_AGAIN_S = 0.2
-OPEN_ALARMS = "alarms_open"
+QUESTIONS_MAX = 4
+"""Questions that are being answered, those included that were cancelled and have not ended yet."""
 
 Answer = dict[str, Any]
 
@@ -57,13 +53,20 @@ Answer = dict[str, Any]
 class Answers:
     """The methods of one pipeline."""
 
-    def __init__(self, spark: SparkSession, directory: Path, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, spark: SparkSession, location: Location, *, answer_s: float = ANSWER_S) -> None:
         # A session of its own: its views are nobody else's, and whatever a question does to it stays there.
         self._spark = spark.newSession()
         self._spark.conf.set("spark.sql.runSQLOnFiles", "false")
-        self._directory = directory
+        self._location = location
         self._answer_s = answer_s
-        self._one = threading.Lock()
+        self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "question")
+        self._places = threading.BoundedSemaphore(QUESTIONS_MAX)
+        self._views = threading.Lock()
+
+    def close(self) -> None:
+        """Cancel all questions."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._spark.interruptAll()
 
     def offer(self, peer: Peer, prefix: str, groups: Sequence[str] = ()) -> None:
         """Own the methods, for members of some groups or for everybody."""
@@ -116,13 +119,12 @@ class Answers:
         limit: int = ROWS,
     ) -> Answer:
         """The windows of a state that began in a period, from old to new."""
-        table = f"rollups_{window}"
-        if table not in SIZES:
-            sizes = ", ".join(size.removeprefix("rollups_") for size in SIZES)
-            raise Refused(f"there are no windows of {window!r}; there are {sizes}")
+        if window not in WINDOWS_US:
+            raise Refused(f"there are no windows of {window!r}; there are {', '.join(WINDOWS_US)}")
         begin, end = _period(since, until)
         return self._answered(
-            lambda tables: _between(_of(tables.frame(table), path, bus), "window_start", begin, end), limit
+            lambda tables: _between(_of(tables.frame(f"rollups_{window}"), path, bus), "window_start", begin, end),
+            limit,
         )
 
     def alarms(self, since: str | None = None, until: str | None = None, limit: int = ROWS) -> Answer:
@@ -131,77 +133,67 @@ class Answers:
         return self._answered(lambda tables: _between(tables.frame("alarms"), "ts", begin, end), limit)
 
     def tables(self) -> dict[str, Any]:
-        """Every table: what it is, and its columns."""
+        """Every table: its meaning and its columns."""
         return {
             name: {
                 "meaning": table.meaning,
                 "columns": [{"name": one.name, "type": one.type, "meaning": one.meaning} for one in table.columns],
             }
-            for name, table in read_catalog(self._directory).items()
+            for name, table in Tables(self._spark, self._location).views.items()
         }
 
     # -- how one is answered
 
     def _queried(self, tables: Tables, sql: str) -> DataFrame:
-        question = check_question(sql, (*tables.known, OPEN_ALARMS))
-        for name in question.tables:
-            frame = tables.open_rows("alarms") if name == OPEN_ALARMS else tables.frame(name)
-            frame.createOrReplaceTempView(name)
-        return self._spark.sql(question.sql)
+        question = check_question(sql, tables.views)
+        with self._views:  # two questions must not change each other's views while they are being planned
+            for name in question.tables:
+                tables.frame(name).createOrReplaceTempView(name)
+            return self._spark.sql(question.sql)
 
     def _answered(self, ask: Callable[[Tables], DataFrame], limit: int) -> Answer:
         if not isinstance(limit, int) or not 1 <= limit <= ROWS_MAX:
             raise Refused(f"a limit is a whole number from 1 to {ROWS_MAX}")
-        with self._one, self._in_time() as late:
-            try:
-                found = ask(Tables(self._spark, self._directory))
-                return _answer(found.columns, found.limit(limit + 1).collect(), limit)
-            except BadQuestion as problem:
-                raise Refused(str(problem)) from None
-            except Exception as problem:
-                if late.is_set():
-                    raise Refused(
-                        f"that takes longer than {self._answer_s:g} s; ask for a shorter period, or run it as a job"
-                    ) from None
-                raise _refused(problem) from problem
-
-    @contextmanager
-    def _in_time(self) -> Iterator[threading.Event]:
-        """Cancel what is still being computed when the time is over; gives whether it is."""
-        context, group = self._spark.sparkContext, f"jet-{uuid.uuid4().hex}"
-        late, done = threading.Event(), threading.Event()
-
-        def cancel() -> None:
-            wait_s = self._answer_s
-            while not done.wait(wait_s):
-                # Again and again: a question that is still being planned has no job yet.
-                late.set()
-                context.cancelJobGroup(group)
-                wait_s = CANCEL_AGAIN_S
-
-        context.setJobGroup(group, "a question from the bus", interruptOnCancel=True)
-        threading.Thread(target=cancel, daemon=True).start()
+        if not self._places.acquire(blocking=False):
+            raise Refused(f"{QUESTIONS_MAX} questions are being answered already; ask again later")
+        tag = f"question-{uuid.uuid4().hex}"
+        answer = self._threads.submit(self._collected, ask, limit, tag)
+        answer.add_done_callback(self._leave)
         try:
-            yield late
+            return answer.result(self._answer_s)
+        except Late:
+            self._spark.interruptTag(tag)
+            raise Refused(
+                f"that takes longer than {self._answer_s:g} s; ask for a shorter period, or run it as a job"
+            ) from None
+        except BadQuestion as problem:
+            raise Refused(str(problem)) from None
+        except QueryError as problem:
+            raise Refused(first_sentence(problem)) from problem
+
+    def _leave(self, _answer: Future[Answer]) -> None:
+        self._places.release()
+
+    def _collected(self, ask: Callable[[Tables], DataFrame], limit: int, tag: str) -> Answer:
+        self._spark.addTag(tag)
+        try:
+            found = ask(Tables(self._spark, self._location))
+            return _answer(found.columns, found.limit(limit + 1).collect(), limit)
         finally:
-            done.set()
-
-
-def _refused(problem: Exception) -> Exception:
-    return Refused(first_sentence(problem)) if isinstance(problem, QueryError) else problem
+            self._spark.removeTag(tag)
 
 
 def _answer(columns: list[str], rows: Sequence[Any], limit: int) -> Answer:
-    """The rows as JSON, as many as may be."""
-    told: list[list[Any]] = []
+    """Give the rows as JSON, as many as the limits allow."""
+    shown: list[list[Any]] = []
     left_bytes = ANSWER_BYTES_MAX
     for row in rows[:limit]:
         cells = [_cell(value) for value in row]
         left_bytes -= len(json.dumps(cells, default=str))
         if left_bytes < 0:
             break
-        told.append(cells)
-    return {"columns": columns, "rows": told, "more": len(told) < len(rows)}
+        shown.append(cells)
+    return {"columns": columns, "rows": shown, "more": len(shown) < len(rows)}
 
 
 def _cell(value: Any) -> Any:
@@ -218,7 +210,7 @@ def _cell(value: Any) -> Any:
 
 def _period(since: str | None, until: str | None) -> tuple[Any, Any]:
     """Two instants for Spark; ``BadInstant``, which is a ValueError, is told as it is."""
-    return tuple(None if one is None else F.lit(instant(read_instant(one))) for one in (since, until))  # type: ignore[return-value]
+    return tuple(None if one is None else F.timestamp_micros(F.lit(read_instant(one))) for one in (since, until))  # type: ignore[return-value]
 
 
 def _of(rows: DataFrame, path: str, bus: str | None) -> DataFrame:

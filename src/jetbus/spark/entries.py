@@ -11,12 +11,14 @@ from jetbus.spark.errors import BadOption
 __all__ = ["read_entries"]
 
 
-def read_entries(file: str | Path, kind: str, most: int, instead: str) -> dict[str, dict[str, Any]]:
+def read_entries(
+    file: str | Path, kind: str, most: int, instead: str, *, option: str | None = None
+) -> dict[str, dict[str, Any]]:
     """The entries of a kind by their names, at most so many; ``instead`` is what to do with more.
 
-    What is wrong with the file is told of the option that names it: ``alarms`` for entries of the kind ``alarm``.
+    What is wrong with the file is told of the ``option`` that names it: by default ``alarms`` for the kind ``alarm``.
     """
-    option = f"{kind}s"
+    option = option or f"{kind}s"
     try:
         content = tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as problem:

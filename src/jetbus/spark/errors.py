@@ -5,22 +5,27 @@
         BadOption       an option, a column or a rule that cannot be meant; ``option`` has its name
             BadAlarm        an entry of an alarm file that cannot be meant
             BadStage        a stage of a user's file that cannot be meant
+            BadExpectation  an expectation of a file that cannot be meant
         BadQuestion     SQL that is no query over the tables
         DataLoss        events that a checkpoint still needs are gone from the journal
+        ExpectationFailed   rows of a batch that do not meet an expectation which ends the pipeline
         NotTables       a directory that holds no tables of a pipeline, or those of another one
         SetsFailed      set requests that the bus refused; ``failed`` has them
 
-All of them are raised in the driver before a job starts, except ``SetsFailed``, which is raised after it.
+All of them are raised in the driver. Most come before a job starts; ``DataLoss`` may end a running stream,
+``ExpectationFailed`` ends a batch before it is committed, and ``SetsFailed`` comes after the job.
 """
 
 from __future__ import annotations
 
 __all__ = [
     "BadAlarm",
+    "BadExpectation",
     "BadOption",
     "BadQuestion",
     "BadStage",
     "DataLoss",
+    "ExpectationFailed",
     "JavaMissing",
     "JetSparkError",
     "NotTables",
@@ -60,6 +65,17 @@ class BadStage(BadOption):
 
     def __str__(self) -> str:
         return f"stage {self.option!r}: {self.problem}"
+
+
+class BadExpectation(BadOption):
+    """An expectation of a file that cannot be meant."""
+
+    def __str__(self) -> str:
+        return f"expectation {self.option!r}: {self.problem}"
+
+
+class ExpectationFailed(JetSparkError):
+    """Rows of a batch that do not meet an expectation which ends the pipeline."""
 
 
 class BadQuestion(JetSparkError, ValueError):

@@ -2,12 +2,16 @@
 
     [stage.power]
     file = "power.py"           beside the TOML file, unless it is an absolute path
-    function = "power"          takes the events of a batch as a frame, gives a frame; the stage's name unless told
-    time = "ts"                 the column by whose day rows are kept; ts unless told
+    function = "power"          takes the events of a batch as a frame, gives a frame; by default the stage's name
+    carry = "totals"            a function whose rows the next batch is given, in place of those before
+    time = "ts"                 the column by whose day rows are kept; by default ts
     publish = true              show the newest row of each path as a state, where the pipeline publishes
 
 The table has the name of the stage and is committed together with all others, each batch once. Its columns are known
-before anything runs, by asking the function about no events at all; see ``catalog`` for how they are remembered.
+before anything runs, by asking the function about no events at all.
+
+With ``carry`` both functions take two frames, the events and the rows that were carried. The first batch has none of
+these: the second frame is then None, and from the rows that ``carry`` gives for it follow the columns that are carried.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,22 +29,23 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-from jetbus.spark.clock import Clock
 from jetbus.spark.entries import read_entries
 from jetbus.spark.errors import BadStage
-from jetbus.spark.schemas import TABLES, Column, Table
-from jetbus.spark.stages import OPEN, Stage
+from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, Table, schema_of
 
 __all__ = ["OwnStage", "read_stages"]
 
 STAGES_MAX = 100
 """Stages in one file."""
 
-_WORDS: dict[str, type] = {"file": str, "function": str, "time": str, "publish": bool}
+_WORDS: dict[str, type] = {"file": str, "function": str, "carry": str, "time": str, "publish": bool}
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_TAKEN = (*TABLES, OPEN, "rollups", "merging", "staging", "checkpoint", "pipeline", "query", "day", "into")
+_TAKEN = (*TABLES, *CARRIED, "checkpoint", "pipeline", "query", "day")
 _CASTS = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint", "float": "double"}
 _TYPES = ("string", "bigint", "double", "boolean", "timestamp")
+
+
+StageFunction = Callable[..., DataFrame]
 
 
 @dataclass(frozen=True)
@@ -49,28 +53,45 @@ class OwnStage:
     """One stage of a file."""
 
     name: str
-    function: Callable[[DataFrame], DataFrame]
+    function: StageFunction
     table: Table
     publish: bool = False
+    carry: StageFunction | None = None
+    carried: Table | None = None
 
     @property
-    def stage(self) -> Stage:
-        """The same as a stage of the pipeline."""
-        return partial(_run, self)
+    def carried_name(self) -> str:
+        """The table of the rows that are carried."""
+        return f"carried_{self.name}"
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables that the stage writes, by name."""
+        return {self.name: self.table, **({} if self.carried is None else {self.carried_name: self.carried})}
+
+    def run(self, events: DataFrame, carried: DataFrame | None) -> DataFrame:
+        """Make the rows of its table."""
+        rows = self.function(events) if self.carry is None else self.function(events, carried)
+        return _cast(rows, self.table)
+
+    def run_carry(self, events: DataFrame, carried: DataFrame | None) -> DataFrame:
+        """Make the rows that the next batch is given."""
+        if self.carry is None or self.carried is None:
+            raise BadStage(self.name, "nothing is carried by it; name a function with carry")
+        return _cast(self.carry(events, carried), self.carried)
 
 
-def _run(own: OwnStage, events: DataFrame, _carried: DataFrame | None, _clock: Clock) -> DataFrame:
-    columns = [F.col(column.name).cast(column.type).alias(column.name) for column in own.table.columns]
-    return own.function(events).select(*columns, F.lit(own.name).alias("into"))
+def _cast(rows: DataFrame, table: Table) -> DataFrame:
+    return rows.select([F.col(column.name).cast(column.type).alias(column.name) for column in table.columns])
 
 
 # -- reading a file
 
 
 def read_stages(file: str | Path, spark: SparkSession) -> tuple[OwnStage, ...]:
-    """The stages of a TOML file, with their tables known."""
+    """Read the stages of a TOML file, with their tables."""
     entries = read_entries(file, "stage", STAGES_MAX, "let one function do more")
-    nothing = spark.createDataFrame([], TABLES["events"].schema)
+    nothing = spark.createDataFrame([], schema_of((*TABLES["events"].columns, DOC)))
     return tuple(_read_stage(name, entry, Path(file).parent, nothing) for name, entry in entries.items())
 
 
@@ -84,20 +105,27 @@ def _read_stage(name: str, entry: dict[str, Any], folder: Path, nothing: DataFra
         raise BadStage(name, "its table cannot have that name; take small letters, digits and _, and no known table's")
     if "file" not in entry:
         raise BadStage(name, 'it needs the file of its function; add file = "my_stage.py"')
-    function = _function(name, folder / entry["file"], entry.get("function", name))
+    module = _module(name, folder / entry["file"])
+    function = _function(name, module, entry.get("function", name))
+    carry = None if "carry" not in entry else _function(name, module, entry["carry"])
     publish = entry.get("publish", False)
-    table = _table(name, function, nothing, entry.get("time", "ts"), publish=publish)
-    return OwnStage(name, function, table, publish)
+    given = (nothing,) if carry is None else (nothing, None)
+    table = _table(name, function, given, entry.get("time", "ts"), publish=publish)
+    carried = None if carry is None else Table(None, f"Carried by the stage {name}.", _columns(name, carry, given))
+    return OwnStage(name, function, table, publish, carry, carried)
 
 
-def _function(name: str, file: Path, wanted: str) -> Callable[[DataFrame], DataFrame]:
+def _module(name: str, file: Path) -> ModuleType:
     try:
-        module = _load(f"jet_stage_{name}", file)
+        return _load(f"jet_stage_{name}", file)
     except Exception as problem:
         raise BadStage(name, f"{str(file)!r} cannot be loaded: {type(problem).__name__}: {problem}") from problem
+
+
+def _function(name: str, module: ModuleType, wanted: str) -> StageFunction:
     found = getattr(module, wanted, None)
     if not callable(found):
-        raise BadStage(name, f"there is no function {wanted!r} in {str(file)!r}")
+        raise BadStage(name, f"there is no function {wanted!r} in {str(module.__file__)!r}")
     return found  # type: ignore[no-any-return]
 
 
@@ -113,12 +141,10 @@ def _load(name: str, file: Path) -> ModuleType:
     return module
 
 
-def _table(
-    name: str, function: Callable[[DataFrame], DataFrame], nothing: DataFrame, time: str, *, publish: bool
-) -> Table:
-    """The table of a function, by what it makes of no events."""
+def _columns(name: str, function: StageFunction, given: tuple[DataFrame | None, ...]) -> tuple[Column, ...]:
+    """Find the columns of a function, by what it makes of no events."""
     try:
-        rows = function(nothing)
+        rows = function(*given)
         fields = [(field.name, field.dataType.simpleString()) for field in rows.schema]
     except Exception as problem:
         first = str(problem).strip().splitlines()[0] if str(problem).strip() else ""
@@ -127,8 +153,15 @@ def _table(
     for column in columns:
         if column.type not in _TYPES:
             raise BadStage(name, f"column {column.name!r} is a {column.type}; cast it to one of {', '.join(_TYPES)}")
-        if column.name in ("into", "day"):
-            raise BadStage(name, f"a column cannot be named {column.name!r}; tables have one of their own")
+        if column.name == "day":
+            raise BadStage(name, "a column cannot be named 'day'; tables have one of their own")
+    return columns
+
+
+def _table(
+    name: str, function: StageFunction, given: tuple[DataFrame | None, ...], time: str, *, publish: bool
+) -> Table:
+    columns = _columns(name, function, given)
     types = {column.name: column.type for column in columns}
     if types.get(time) != "timestamp":
         raise BadStage(name, f"there is no column {time!r} of type timestamp, by whose day rows are kept; set time")

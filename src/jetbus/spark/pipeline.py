@@ -7,9 +7,9 @@
         pipeline.start()
         pipeline.wait()
 
-Each batch of events is written first, then read by the stages, and everything that came of it is committed at once
-together with the seq of the last event. Whatever is killed at whatever moment, the next run goes on after the last
-commit: events that are in the tables are not taken again, also if Spark's checkpoint is lost.
+It is a query of Structured Streaming: format ``jet`` reads, ``foreachBatch`` hands the rows of each batch to ``batch``,
+which makes the tables of them. Whatever is killed at whatever moment, the next run goes on after the last batch that
+counts: events that are in the tables are not taken again, also if Spark's checkpoint is lost.
 
 Tables have no holes: they begin somewhere and go on from there. So ``since`` is for new tables, and ``until`` is where
 a run ends and the next one goes on.
@@ -19,51 +19,66 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.utils import is_remote
 
 from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.peer.address import read_url
-from jetbus.spark.alarms import Watching, check_alarms, read_alarms
-from jetbus.spark.batch import FEW_EVENTS, run_stages, take_events
-from jetbus.spark.buses import OpenBuses, SeqRange, open_buses, start_of
-from jetbus.spark.clock import Clock, clock_after
+from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
+from jetbus.spark.batch import Made, Plan, fold_tables, make_batch
+from jetbus.spark.buses import OpenBuses, open_buses, start_of
+from jetbus.spark.catalog import Tables
 from jetbus.spark.errors import BadOption, JetSparkError
-from jetbus.spark.offsets import Seqs, ends_of
+from jetbus.spark.expectations import Expectation, read_expectations
+from jetbus.spark.location import Location, read_location
+from jetbus.spark.maintenance import Merging
 from jetbus.spark.options import Daemon, read_options
 from jetbus.spark.own_stages import OwnStage, read_stages
-from jetbus.spark.parts import PART_EVENTS
+from jetbus.spark.publishing import Publishing
 from jetbus.spark.queries import explained
-from jetbus.spark.remote import let_go
-from jetbus.spark.schemas import JOURNAL
-from jetbus.spark.showing import Showing
-from jetbus.spark.source import EventStreamReader, closing_all
+from jetbus.spark.source import closing_all
 from jetbus.spark.store import Store
+from jetbus.spark.ticks import read_offset
 
 __all__ = ["Batch", "Pipeline", "where"]
 
 BATCH_EVENTS_MAX = 1_000_000
-"""Events of one batch, at the most, unless told otherwise."""
+"""Events of one batch, at the most, by default."""
+PART_EVENTS = 250_000
+"""Events that one task of a batch reads."""
 EVERY_S = 1.0
+MERGE_EVERY = 100
+"""Small files are merged after so many batches, by default."""
 LOOK_S = 1
 """How often a running pipeline is looked at, to see whether it has ended."""
+LAST_WORD_S = 10
+"""How long to wait for what Spark has to say of a query that has ended."""
 
 log = logging.getLogger("jetbus.spark")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is told about a batch when it has been committed."""
+    """Facts about a batch that was committed, as Spark tells them of the query's progress."""
 
     number: int
     events: int
@@ -72,65 +87,91 @@ class Batch:
     """The last event of each bus that is in the tables."""
     lag_s: float
     """How old the newest event is."""
+    behind: int
+    """Events that there were when it ended and that are not in the tables."""
+    events_per_s: float
+    at: datetime
 
 
 class Pipeline:
-    """Events of some journals, in folders or behind daemons, into the tables of a directory."""
+    """Events of some journals, in folders or behind daemons, into the tables of one place."""
 
     def __init__(
         self,
         spark: SparkSession,
         journal: str | Path | Sequence[str | Path],
-        directory: str | Path,
+        tables: str | Path | Location,
         *,
         alarm_file: str | Path | None = None,
         stage_file: str | Path | None = None,
+        expectation_file: str | Path | None = None,
         batch_events_max: int = BATCH_EVENTS_MAX,
-        few_events: int = FEW_EVENTS,
         on_batch: Callable[[Batch], None] | None = None,
         publish: str | None = None,
         publish_url: str | Daemon | None = None,
         query_groups: Sequence[str] = (),
+        query_open: bool = False,
+        storage: Mapping[str, str] | None = None,
+        checkpoint: str | None = None,
+        merge_every: int = MERGE_EVERY,
         **options: str,
     ) -> None:
         """``journal`` is a directory, a glob, the address of a daemon, or several of one kind.
 
+        ``tables`` is a folder or a URI, and so is ``checkpoint``, by default below it; ``storage`` has credentials.
         ``publish`` is where on the bus states tell of the pipeline while it runs, at the daemon that is read unless
-        ``publish_url`` says which, and methods answer questions to members of ``query_groups`` or, without any, to
-        everybody. ``on_batch`` is called when a batch has been committed. Batches of no more than ``few_events``
-        are made by the driver itself. ``options`` are those of format ``jet``; instants among them are by the clock of
-        now.
+        ``publish_url`` says which; questions are answered to members of ``query_groups``, or to everybody with
+        ``query_open``. ``on_batch`` is called when a batch has been committed. Small files are merged after
+        ``merge_every`` batches, never with 0. ``options`` are those of format ``jet``; instants among them are by the
+        clock of now.
         """
+        if is_remote():
+            raise JetSparkError(
+                "a pipeline needs a session in its own process, because Spark Connect would run it beside the server; "
+                "start it there, with jet pipeline run --master or spark-submit, and read its tables here, by attach"
+            )
         self._spark = spark
         self._journals = [str(one) for one in ([journal] if isinstance(journal, str | Path) else journal)]
-        self._watching: Watching | None = None
-        if alarm_file is not None:
-            wanted = read_alarms(alarm_file)
-            check_alarms(wanted, spark)
-            self._watching = Watching(wanted)
-        self._own: tuple[OwnStage, ...] = () if stage_file is None else read_stages(stage_file, spark)
-        sizes = {"eventsPerPartition": str(PART_EVENTS), "maxEventsPerBatch": str(batch_events_max)}
+        alarms = _checked_alarms(alarm_file, spark)
+        own = () if stage_file is None else read_stages(stage_file, spark)
+        expectations = _checked_expectations(expectation_file, spark, own)
+        sizes = {"eventsPerPartition": str(PART_EVENTS), "maxEventsPerBatch": str(batch_events_max), "clock": "true"}
         self._options = {**sizes, **_fixed(options), **where(self._journals)}
         self._range = read_options(self._options)
-        self._reader = EventStreamReader(self._range, tuple(column.name for column in JOURNAL))
-        self._log, self._begin = Path(), Seqs()
-        self._few_events = few_events
         self._on_batch = on_batch
-        self._prefix, self._query_groups = publish, tuple(query_groups)
+        self._prefix, self._query_groups, self._query_open = publish, tuple(query_groups), query_open
         self._daemon = None if publish is None else _publish_to(publish_url, self._options)
-        self._showing: Showing | None = None
+        self._publishing: Publishing | None = None
         self._sources: OpenBuses | None = None
         self._query: StreamingQuery | None = None
         self._problem: BaseException | None = None
         self._turn = threading.Condition()
         self._making = self._stopping = False
-        self.store = Store(directory)
+        # Java may have been started in another folder.
+        self._checkpoint = None if checkpoint is None else read_location(checkpoint, option="checkpoint").uri
+        location = read_location(tables, storage)
+        location.configure(spark)
+        self.store = Store(location)
+        self._merging = Merging(location, merge_every)
         try:
             self._check_range()
-            self.store.add_tables({own.name: own.table for own in self._own})
+            self.store.add_tables({name: table for stage in own for name, table in stage.tables.items()})
         except BaseException:
             self.store.close()
             raise
+        self._plan = Plan(
+            spark,
+            self.store,
+            alarms,
+            own,
+            expectations,
+            sees_all=self._range.rule is None and self._range.fail_on_data_loss and self._range.since_us is None,
+            has_end=self._range.until_us is not None,
+            on_alarms=self._show_alarms,
+            prefix=None if publish is None else publish.strip("/"),
+        )
+        self._listener = _Listener(self)
+        self._made: dict[int, Made] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -147,86 +188,95 @@ class Pipeline:
 
     def start(self, every_s: float = EVERY_S, *, once: bool = False) -> None:
         """Keep the tables up to date in the background, looking for new events so often, or bring them up once."""
-        writer, every = self._writer(), f"{round(every_s * 1000)} milliseconds"
-        self._show()
+        if self._query is not None and self._query.isActive:
+            raise JetSparkError("this pipeline is running already; stop it first")
+        self._problem, self._stopping, self._is_first = None, False, True
+        writer = (
+            self._stream()
+            .writeStream.foreachBatch(self._take)
+            .queryName(f"jetbus {self.store.id}")
+            .option("checkpointLocation", self._checkpoint_uri())
+        )
+        self._publish()
+        self._listener.begin()
+        self._spark.streams.addListener(self._listener)
         try:
-            self._query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+            trigger: dict[str, Any] = (
+                {"availableNow": True} if once else {"processingTime": f"{round(every_s * 1000)} milliseconds"}
+            )
+            self._query = writer.trigger(**trigger).start()
         except BaseException:
-            self._hide()
+            self._end()
             raise
 
-    def _show(self) -> None:
+    def _stream(self) -> DataFrame:
+        """Read the events after those of the tables; a checkpoint that Spark has goes on where it was."""
+        begin = {**self._beginning(), **self.store.progress.seqs}
+        start = {"start": json.dumps({bus: seq + 1 for bus, seq in begin.items()})} if begin else {}
+        return self._spark.readStream.format("jet").options(**{**self._options, **start}).load()
+
+    def _beginning(self) -> dict[str, int]:
+        """Find the last event of each bus that is not to be read, as the option ``start`` says now."""
+        if self._range.start == "earliest":
+            return {}
+        with closing_all(open_buses(self._range.places)) as buses:
+            return {name: start_of(bus, self._range.start) for name, bus in buses.items()}
+
+    def _checkpoint_uri(self) -> str:
+        """Return where Spark keeps how far it is: a place that belongs to just these tables.
+
+        With ``until`` it walks over events that are left for the next run: nobody else may go on from there.
+        """
+        root = self._checkpoint or self.store.location.at("checkpoint")
+        own = self.store.id if self._range.until_us is None else f"until-{uuid.uuid4().hex}"
+        return f"{root.rstrip('/')}/{own}"
+
+    def _publish(self) -> None:
         """Begin to publish, if that is wanted."""
         if self._prefix is None or self._daemon is None:
             return
         self._hide()
         self.behind()  # what is wrong with the journals is told before anything is on the bus
-        self._showing = Showing(self._daemon, self._prefix, self._own, self._query_groups)
+        self._publishing = Publishing(self._daemon, self._prefix, self._plan.own)
         try:
-            self._showing.begin(self._spark, self.store.directory, self.store.manifest)
+            tables = Tables(self._spark, self.store.location)
+            self._publishing.begin(self._spark, tables, query_groups=self._query_groups, query_open=self._query_open)
         except BaseException:
             self._hide()
             raise
 
     def _hide(self) -> None:
         """Take what was published off the bus."""
-        showing, sources = self._showing, self._sources
-        self._showing = self._sources = None
-        for one in (showing, sources):
+        publishing, sources = self._publishing, self._sources
+        self._publishing = self._sources = None
+        for one in (publishing, sources):
             if one is not None:
                 one.close()
-        self._reader.stop()
-        if self._range.daemons:
-            let_go(self._range.daemons)
 
-    def _writer(self) -> DataStreamWriter:
-        if self._query is not None and self._query.isActive:
-            raise JetSparkError("this pipeline is running already; stop it first")
-        self._problem, self._stopping = None, False
-        self._log = self._checkpoint()
-        self._begin = self._beginning()
-        writer = self._stream().writeStream.foreachBatch(self._take)
-        return writer.option("checkpointLocation", str(self._log))
-
-    def _checkpoint(self) -> Path:
-        """Where Spark keeps how far it is.
-
-        With ``until`` it walks over events that are left for the next run: nobody else may go on from there.
-        """
-        if self._range.until_us is None:
-            return self.store.checkpoint
-        own = self.store.directory / "checkpoint" / "until"
-        shutil.rmtree(own, ignore_errors=True)
-        return own
-
-    def _beginning(self) -> Seqs:
-        """The last event of each bus that is not to be read: those of the tables, or what ``start`` says now."""
-        if self._range.start == "earliest":
-            return dict(self.store.manifest.seqs)
-        with closing_all(open_buses(self._range.places)) as buses:
-            begin = {name: start_of(bus, self._range.start) for name, bus in buses.items()}
-        return begin | self.store.manifest.seqs
-
-    def _stream(self) -> DataFrame:
-        start = {"start": json.dumps({bus: seq + 1 for bus, seq in self._begin.items()})} if self._begin else {}
-        return self._spark.readStream.format("jet").options(**{**self._options, **start}).load()
+    def _end(self) -> None:
+        for number in sorted(self._made):  # stopped before Spark could tell of it
+            self._tell(self._made.pop(number), 0.0, 0)
+        self._spark.streams.removeListener(self._listener)
+        self._hide()
 
     def wait(self, timeout_s: int | None = None) -> bool:
-        """Wait for the end; whether it has come. Raises what ended the run, if it was an error."""
+        """Wait for the end; gives whether it has come. Raises what ended the run, if it was an error."""
         query = self._query
         if query is None:
             return True
         try:
             ended = query.awaitTermination(timeout_s) in (None, True)
         except Exception as problem:
-            self._hide()
+            self._listener.await_end()
+            self._end()
             if self._stopping:
                 return True  # Spark was interrupted, which is how a query is stopped
             if self._problem is not None:
                 raise self._problem from problem
             raise explained(problem) from problem
         if ended:
-            self._hide()
+            self._listener.await_end()
+            self._end()
         return ended
 
     def follow(self, stops: Callable[[], int]) -> None:
@@ -252,23 +302,33 @@ class Pipeline:
             query.stop()
         with self._turn:
             self._turn.wait_for(lambda: not self._making)
-        self._hide()
+        if query is not None:
+            self._listener.await_end()
+        self._end()
 
     def close(self) -> None:
         """Stop, and let another pipeline write to the tables."""
         self.stop()
+        self._merging.close()
         self.store.close()
 
     # -- one batch
 
-    def _take(self, _rows: DataFrame, number: int) -> None:
+    def _take(self, rows: DataFrame, number: int) -> None:
         with self._turn:
             if self._stopping:
                 # To return would tell Spark that the batch is in the tables.
                 raise JetSparkError("the pipeline was stopped before this batch")
             self._making = True
         try:
-            self._make(number)
+            made = make_batch(self._plan, rows, number, is_first=self._is_first)
+            self._is_first = False
+            if made is not None:
+                self._made[number] = made
+                if self._publishing is not None:
+                    self._publishing.show_batch(self._spark, made)
+                fold_tables(self._plan)
+                self._merging.batch_made()
         except BaseException as problem:
             self._problem = problem
             raise
@@ -277,66 +337,113 @@ class Pipeline:
                 self._making = False
                 self._turn.notify_all()
 
-    def _make(self, number: int) -> None:
-        # In the session of the user: to make a frame in the stream's own one would leave that as the active one.
-        begun_s = time.monotonic()
-        spark, store = self._spark, self.store
-        taken = take_events(spark, store, self._reader, self._ranges(number), self._few_events)
-        if not taken.counted:
+    def _show_alarms(self, rows: DataFrame) -> None:
+        if self._publishing is not None:
+            self._publishing.show_alarms(rows)
+
+    def progressed(self, progress: StreamingQueryProgress) -> None:
+        """Tell of a batch, once Spark tells of it."""
+        made = self._made.pop(progress.batchId, None)
+        if made is not None:
+            self._tell(made, progress.durationMs.get("triggerExecution", 0) / 1000, _behind(progress))
+
+    def _tell(self, made: Made, seconds: float, behind: int) -> None:
+        if not made.events:
             return
-        clock = clock_after(taken.counted, store.manifest.clock_us)
-        own = {stage.name: stage.stage for stage in self._own}
-        ran = run_stages(spark, store, taken, clock, self._watching, own)
-        showing = self._showing
-        shown = None if showing is None else showing.made(store.staging)
-        store.commit(ran, clock.seqs, clock.now)
-        batch = self._told(clock, time.monotonic() - begun_s)
-        if showing is not None and shown is not None:
-            showing.committed(shown, batch, self.behind())
-        store.merge_meanwhile()
-
-    def _ranges(self, number: int) -> list[SeqRange]:
-        """The events that a batch of the stream has and the tables have not.
-
-        Spark is not asked for its rows: tasks of ours read these ranges themselves. A batch that is made again, or a
-        checkpoint that is behind or lost, finds in the tables how far they are.
-        """
-        known = (self._begin, ends_of(self._log, number - 1), self.store.manifest.seqs)
-        done = {bus: max(seqs.get(bus, 0) for seqs in known) for bus in {bus for seqs in known for bus in seqs}}
-        ends = ends_of(self._log, number)
-        return self._reader.ranges(done, {bus: max(seq, done.get(bus, 0)) for bus, seq in ends.items()})
+        newest_us = max(position.us for position in made.positions.values())
+        batch = Batch(
+            number=made.number,
+            events=made.events,
+            seconds=seconds or made.seconds,
+            seqs=made.seqs,
+            lag_s=max(0.0, time.time() - newest_us / 1e6),
+            behind=behind,
+            events_per_s=made.events / (seconds or made.seconds or 1.0),
+            at=made.at,
+        )
+        log.info("batch %d: %d events in %.2f s", batch.number, batch.events, batch.seconds)
+        if self._on_batch is not None:
+            self._on_batch(batch)
+        if self._publishing is not None and made.is_foreign:
+            self._publishing.show_progress(batch)
 
     def behind(self) -> int:
-        """How many events there are now that the tables are to have and have not."""
+        """Count the events that there are now and that the tables are to have and have not."""
         if self._sources is None:
             self._sources = OpenBuses(self._range)
-        return self._sources.behind(self.store.manifest.seqs)
+        return self._sources.behind(self.store.progress.seqs)
 
     def _check_range(self) -> None:
         """Refuse a range that would leave a hole in the tables, or that lies before their end."""
-        since_us, until_us, clock_us = self._range.since_us, self._range.until_us, self.store.manifest.clock_us
-        if not clock_us:
+        since_us, until_us, positions = self._range.since_us, self._range.until_us, self.store.progress.positions
+        if not positions:
             return
-        bus, now_us = min(clock_us.items(), key=lambda told: told[1])
-        at = f"the tables in {self.store.directory} have bus {bus!r} up to {write_instant(now_us)}"
+        bus, now_us = min(((bus, position.us) for bus, position in positions.items()), key=lambda found: found[1])
+        at = f"the tables in {self.store.location.uri} have bus {bus!r} up to {write_instant(now_us)}"
         if since_us is not None and since_us > now_us:
             raise BadOption("since", f"{at}; events between would be missing: leave since out, or take a new directory")
         if until_us is not None and until_us <= now_us:
             raise BadOption("until", f"{at}, which is not before until; take a new directory for an earlier time")
 
-    def _told(self, clock: Clock, seconds: float) -> Batch:
-        manifest = self.store.manifest
-        events = sum(clock.counts.values())
-        lag_s = max(0.0, time.time() - max(clock.now.values()) / 1e6)
-        log.info("batch %d: %d events in %.2f s", manifest.batch, events, seconds)
-        batch = Batch(manifest.batch, events, seconds, dict(manifest.seqs), lag_s)
-        if self._on_batch is not None:
-            self._on_batch(batch)
-        return batch
+
+class _Listener(StreamingQueryListener):
+    """Spark's own word on the query of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._name = f"jetbus {pipeline.store.id}"
+        self._run: str | None = None
+        self._ended = threading.Event()
+
+    def begin(self) -> None:
+        """Listen to the next query."""
+        self._run = None
+        self._ended.clear()
+
+    def await_end(self) -> None:
+        """Wait until everything that Spark has to say of a query that has ended was said."""
+        self._ended.wait(LAST_WORD_S)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        if event.name == self._name:
+            self._run = str(event.runId)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        if event.progress.name == self._name:
+            self._pipeline.progressed(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is told of a query that waits."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        if str(event.runId) == self._run:
+            self._ended.set()
+
+
+def _behind(progress: StreamingQueryProgress) -> int:
+    """Count the events that the source had beyond a batch, by the offsets that Spark tells."""
+    count = 0
+    for source in progress.sources:
+        if source.latestOffset and source.endOffset:
+            latest, end = (read_offset(json.loads(text)) for text in (source.latestOffset, source.endOffset))
+            count += sum(max(0, latest[bus].seq - (end[bus].seq if bus in end else 0)) for bus in latest)
+    return count
+
+
+def _checked_alarms(file: str | Path | None, spark: SparkSession) -> tuple[Alarm, ...]:
+    alarms = () if file is None else read_alarms(file)
+    check_alarms(alarms, spark)
+    return alarms
+
+
+def _checked_expectations(
+    file: str | Path | None, spark: SparkSession, own: tuple[OwnStage, ...]
+) -> tuple[Expectation, ...]:
+    return () if file is None else read_expectations(file, spark, {stage.name: stage.table for stage in own})
 
 
 def _fixed(options: dict[str, str]) -> dict[str, str]:
-    """The same options with instants that stay: ``-1h`` would be another one in every task."""
+    """Return the same options with instants that stay: ``-1h`` would be another one in every task."""
     fixed = dict(options)
     for name in ("since", "until"):
         if name in fixed:
@@ -348,7 +455,7 @@ def _fixed(options: dict[str, str]) -> dict[str, str]:
 
 
 def where(journals: Sequence[str]) -> dict[str, str]:
-    """The options of format ``jet`` that say where journals are: folders and globs, or daemons."""
+    """Return the options of format ``jet`` that say where journals are: folders and globs, or daemons."""
     urls = [one for one in journals if "://" in one and not one.startswith("file:")]
     if urls and len(urls) < len(journals):
         raise BadOption("journal", "folders and daemons cannot be read by one pipeline; give only the one or the other")
@@ -359,7 +466,7 @@ def where(journals: Sequence[str]) -> dict[str, str]:
 
 
 def _publish_to(url: str | Daemon | None, options: dict[str, str]) -> Daemon:
-    """The daemon to publish at: the one that is told, the only one that is read, or that of JET_URL."""
+    """Return the daemon to publish at: the one that is named, the only one that is read, or that of JET_URL."""
     if isinstance(url, Daemon):
         return url
     daemons = read_options(options).daemons

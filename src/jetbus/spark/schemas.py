@@ -1,7 +1,7 @@
-"""The tables of the pipeline: their columns and what each of them means, in one place.
+"""The tables of the pipeline: their columns and the meaning of each, in one place.
 
-Times are instants in UTC with microseconds. A row belongs to the day of its first time column; ``day`` is a
-partition column of every table on disk.
+Times are instants in UTC with microseconds. A row belongs to the day of its time column; ``day`` is a partition column
+of every table that grows. Tables whose names begin with ``carried_`` hold the rows that the next batch goes on from.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pyspark.sql.types import (
     BooleanType,
     DataType,
+    DateType,
     DoubleType,
     LongType,
     StringType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-__all__ = ["JOURNAL", "TABLES", "TREE", "Column", "Table", "schema_of"]
+__all__ = ["CARRIED", "JOURNAL", "TABLES", "TREE", "VALUES", "Column", "Table", "schema_of"]
 
 
 _TYPES: dict[str, DataType] = {
@@ -31,9 +32,19 @@ _TYPES: dict[str, DataType] = {
     "double": DoubleType(),
     "boolean": BooleanType(),
     "timestamp": TimestampType(),
+    "date": DateType(),
     "variant": VariantType(),
+    "stay": StructType(
+        [
+            StructField("seq", LongType()),
+            StructField("since", TimestampType()),
+            StructField("owner", StringType()),
+            StructField("changes", LongType()),
+            StructField("quiet_us", LongType()),
+        ]
+    ),
 }
-"""Types by their names in SQL; read here, since a task has no Spark to ask."""
+"""Types by their names in SQL, looked up without Spark, since a task has none to ask."""
 
 
 class Column(NamedTuple):
@@ -45,11 +56,14 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table: the column whose day it is partitioned by, what it holds, its columns."""
+    """One table: the column whose day it is partitioned by, its meaning, its columns, and further partitions."""
 
-    time: str
+    time: str | None
+    """None for tables without days: they are rewritten now and then, and stay small."""
     meaning: str
     columns: tuple[Column, ...]
+    parts: tuple[str, ...] = ()
+    """Columns that files are partitioned by before the day."""
 
     @property
     def schema(self) -> StructType:
@@ -59,9 +73,19 @@ class Table(NamedTuple):
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
+    @property
+    def partitions(self) -> list[str]:
+        """The columns that files are partitioned by."""
+        return [*self.parts, *(["day"] if self.time else [])]
+
+    @property
+    def stored(self) -> StructType:
+        """The schema on disk: all columns, and the day."""
+        return schema_of((*self.columns, *((Column("day", "date", "the day of its time"),) if self.time else ())))
+
 
 def schema_of(columns: tuple[Column, ...]) -> StructType:
-    """The Spark schema of some columns."""
+    """Return the Spark schema of some columns."""
     return StructType([StructField(column.name, _TYPES[column.type]) for column in columns])
 
 
@@ -95,11 +119,10 @@ VALUES = (
     Column("flag", "boolean", "the value if it is true or false"),
 )
 
-_EVENTS = Table(
-    "ts",
-    "Every event of the journal, with its value in columns of its type.",
-    (*JOURNAL, *VALUES, Column("doc", "variant", "the value if it is an object or an array")),
-)
+DOC = Column("doc", "variant", "the value if it is an object or an array")
+"""Derived from ``value`` whenever events are read: not every tool that reads tables knows variants."""
+
+_EVENTS = Table("ts", "Every event of the journal, with its value in columns of its type.", (*JOURNAL, *VALUES))
 
 _HISTORY = Table(
     "valid_from",
@@ -124,6 +147,7 @@ _ROLLUPS = Table(
     (
         Column("bus", "string", "name of the bus"),
         Column("path", "string", "path of the state"),
+        Column("size", "string", "1s, 1m or 1h"),
         Column("window_start", "timestamp", "begin of the window"),
         Column("window_end", "timestamp", "end of the window, not part of it"),
         Column("count", "bigint", "how many values came"),
@@ -136,6 +160,7 @@ _ROLLUPS = Table(
         Column("last", "double", "the last that came"),
         Column("stddev", "double", "sample standard deviation of those that came; null for a single one"),
     ),
+    ("size",),
 )
 
 _AVAILABILITY = Table(
@@ -194,16 +219,126 @@ _ALARMS = Table(
     ),
 )
 
+_QUARANTINE = Table(
+    "at",
+    "Rows that an expectation kept out of their table.",
+    (
+        Column("table", "string", "the table they were meant for"),
+        Column("expectation", "string", "the first expectation that they did not meet"),
+        Column("condition", "string", "its condition in SQL"),
+        Column("batch", "bigint", "the batch they came in"),
+        Column("at", "timestamp", "when that batch was made"),
+        Column("row", "string", "the row as JSON"),
+    ),
+)
+
+_EXPECTATIONS = Table(
+    "at",
+    "Rows per batch that met an expectation, and that did not.",
+    (
+        Column("table", "string", "the table whose rows were looked at"),
+        Column("expectation", "string", "name of the expectation in its file"),
+        Column("action", "string", "warn, drop or fail"),
+        Column("batch", "bigint", "the batch"),
+        Column("at", "timestamp", "when it was made"),
+        Column("rows", "bigint", "rows that were looked at"),
+        Column("failed", "bigint", "rows that did not meet it"),
+    ),
+)
+
+_BATCHES = Table(
+    "at",
+    "One row per batch, written last: a batch counts from then on.",
+    (
+        Column("batch", "bigint", "number of the batch"),
+        Column("at", "timestamp", "when it was committed"),
+        Column("events", "bigint", "how many events it had"),
+        Column("seconds", "double", "how long it took"),
+        Column("seqs", "string", "JSON: the last event of each bus that is in the tables"),
+        Column("clock", "string", "JSON: how far time has come on each bus, in microseconds"),
+        Column("cuts", "string", "JSON: the last event of each bus that ended all its values"),
+        Column("versions", "string", "JSON: the version of each table that has this batch"),
+    ),
+)
+
 TABLES: Mapping[str, Table] = MappingProxyType(
     {
         "events": _EVENTS,
         "history": _HISTORY,
-        "rollups_1s": _ROLLUPS,
-        "rollups_1m": _ROLLUPS,
-        "rollups_1h": _ROLLUPS,
+        "rollups": _ROLLUPS,
         "availability": _AVAILABILITY,
         "requests": _REQUESTS,
         "alarms": _ALARMS,
+        "quarantine": _QUARANTINE,
+        "expectations": _EXPECTATIONS,
+        "batches": _BATCHES,
     }
 )
-"""The standard tables by the names they have on disk and in SQL."""
+"""The standard tables by their names on disk."""
+
+# -- what is carried from batch to batch
+
+_PATHS = Table(
+    None,
+    "The newest row of each path that is there, and of each that has gone since the table was folded.",
+    (
+        Column("bus", "string", "name of the bus"),
+        Column("path", "string", "path of the state or method"),
+        Column("seq", "bigint", "number of its last event"),
+        Column("ts", "timestamp", "when that was"),
+        Column("event", "string", "add or change; remove where the path has gone"),
+        Column("kind", "string", "state or method"),
+        Column("value", "string", "its value as JSON text"),
+        *VALUES,
+        Column("peer", "string", "who brought it"),
+        Column("stay", "stay", "its stay on the bus so far: seq, since, owner, changes, quiet_us"),
+    ),
+)
+
+_WINDOWS = Table(
+    None,
+    "Parts of windows that are not complete; a window is the sum of its parts.",
+    (
+        Column("bus", "string", "name of the bus"),
+        Column("path", "string", "path of the state"),
+        Column("size", "string", "1s, 1m or 1h"),
+        Column("start_us", "bigint", "begin of the window, in microseconds"),
+        Column("count", "bigint", "how many values came"),
+        Column("min", "double", "least of them"),
+        Column("max", "double", "greatest of them"),
+        Column("mean", "double", "their mean"),
+        Column("squares", "double", "sum of their squared distances from the mean"),
+        Column("known_us", "bigint", "microseconds in which the value was known; negative to take some back"),
+        Column("area", "double", "sum of values by seconds"),
+        Column("first", "double", "the first that came"),
+        Column("last", "double", "the last that came"),
+        Column("first_seq", "bigint", "number of the event of the first"),
+        Column("last_seq", "bigint", "number of the event of the last"),
+    ),
+    ("size",),
+)
+
+_OPEN_REQUESTS = Table(
+    None,
+    "Requests of minutes that are not over, one by one.",
+    (
+        Column("bus", "string", "name of the bus"),
+        Column("window_start", "timestamp", "begin of the minute"),
+        Column("event", "string", "set or call"),
+        Column("path", "string", "what was asked for"),
+        Column("caller", "string", "name of the peer that asked, or its connection number"),
+        Column("failed", "boolean", "whether it failed"),
+        Column("us", "bigint", "time to the answer, microseconds"),
+    ),
+)
+
+_OPEN_ALARMS = Table(
+    None,
+    "The newest row of each alarm and path: raised, pending for its hold time, or cleared.",
+    _ALARMS.columns,
+)
+
+CARRIED: Mapping[str, Table] = MappingProxyType(
+    {"paths": _PATHS, "windows": _WINDOWS, "requests": _OPEN_REQUESTS, "alarms": _OPEN_ALARMS}
+)
+"""What is carried from batch to batch, on disk in the tables ``carried_paths`` and so on."""

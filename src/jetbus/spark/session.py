@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from jetbus.spark.errors import JavaMissing
 
-__all__ = ["session"]
+__all__ = ["session", "ui_address", "ui_settings"]
 
 MEMORY = "2g"
+PORT_MIN, PORT_MAX = 1024, 65535
+"""The ports that Spark takes for its UI."""
 SHUFFLES_PER_CORE = 1
 _JAVA = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -33,13 +36,15 @@ SETTINGS: dict[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     # A stage writes rows of several tables and days at once; without open writers for each it would sort first.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # Success markers are noise: the manifest says what is there.
+    # Success markers are noise: Delta logs say which files count.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # A batch without events has nothing to tell.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "20ms",
     # One batch runs more generated classes than the default cache of 100 holds; it would compile all of them each time.
     "spark.sql.codegen.cache.maxEntries": "4000",
+    # To remember where in Python each expression was made takes two calls to Java for each of them.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -61,7 +66,7 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
     if running is not None:
         return running
     check_java()
-    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    chosen = _chosen(master)
     # Workers of another interpreter fail with errors that tell nothing of it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -76,6 +81,29 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
     return made
+
+
+def _chosen(master: str | None) -> str:
+    return master or os.environ.get("SPARK_MASTER") or "local[*]"
+
+
+def ui_settings(master: str | None, port: int | None = None) -> dict[str, str]:
+    """Return the settings of a session that has Spark's UI, at a port of this machine alone; Spark's is 4040.
+
+    Spark moves on to the next port if one is taken. On a cluster its UI is open to the network, so that there it takes
+    a ``port`` that somebody has chosen.
+    """
+    if port is None and not _chosen(master).startswith("local"):
+        return {}
+    return {"spark__ui__enabled": "true", **({} if port is None else {"spark__ui__port": str(port)})}
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """Return the address of Spark's UI; None if it is off."""
+    if is_remote():
+        return None
+    address: str | None = spark.sparkContext.uiWebUrl
+    return address
 
 
 def _defaults(master: str) -> dict[str, str]:

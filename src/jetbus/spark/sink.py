@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
+from pyspark.sql.utils import is_remote
 
 from jetbus.errors import JetError
 from jetbus.peer import Peer, PeerAsync
@@ -227,6 +228,12 @@ def publish(
     """
     if "path" not in frame.columns and rows is None:
         raise BadOption("columns", "there is no column 'path', which says where each row is to be shown")
+    if is_remote() and frame.isStreaming:
+        raise BadOption(
+            "frame",
+            "streams are published by a session in its own process, because Spark Connect would run it beside the "
+            "server; publish a batch from here, or the stream from there",
+        )
     try:
         peer = Peer(url, name="spark", user=user, password=password)
         peer.connect()

@@ -1,355 +1,493 @@
-"""Tables on disk: Parquet files by day, committed batch by batch through a manifest.
+"""The tables on disk: Delta Lake, written by Spark and committed batch by batch.
 
-    DIR/
-      manifest.json                      which files count; see ``manifest``
-      own_tables.json                    tables of the user's own stages; see ``catalog``
-      events/day=2026-03-01/...parquet   the tables, each by day
-      open/history/...parquet            what a stage carries to the next batch
-      staging/                           a batch that is being made
-      merging/                           small files that become one
-      checkpoint/                        Spark's own
-      lock                               held by the one pipeline that writes
+    DIR/events/_delta_log/...                          which files count, by version
+    DIR/events/b00000012-3f9a21/day=2026-03-01/*.parquet   the files that batch 12 wrote
+    DIR/carried_paths/...                              the rows that the next batch goes on from
+    DIR/batches/...                                    a row per batch, committed last
+    DIR/checkpoint/                                    Spark's own
+    DIR/lock                                           held by the pipeline that writes to a folder of this machine
 
-A batch is written to ``staging``, moved to its place and then named in the manifest. What a crash leaves behind is
-named nowhere, and removed by the next writer. Small files are merged as the run goes on, in a thread of its own while
-batches are made, like with like in size, so that each row is rewritten only a few times.
+Executors write Parquet files; the driver commits them with delta-rs. Files that no commit names do not exist. Each
+commit of a table has the number of its batch as application transaction, and says how far the batch goes. The commit
+of ``batches`` comes last, with the version of every table: from then on the batch counts, and readers see all tables
+as of the same batch.
+
+A pipeline that was killed between these commits finds tables that are ahead of ``batches``. If the batch is made again
+over the same events, they are left as they are; if it has other events, they are first set back.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-import shutil
-import time
+import re
 import uuid
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from jetbus.spark.catalog import read_catalog, with_own
-from jetbus.spark.errors import NotTables
-from jetbus.spark.files import OPEN, files_below, merge_files
-from jetbus.spark.manifest import File, Manifest, Trash, read_manifest, write_manifest
-from jetbus.spark.schemas import Table
+from jetbus.spark.clock import Position, instant, micros
+from jetbus.spark.errors import BadStage, NotTables
+from jetbus.spark.location import Location
+from jetbus.spark.schemas import CARRIED, TABLES, Column, Table, schema_of
 
-__all__ = ["Store", "Tables", "attach"]
+__all__ = ["Progress", "Store", "WrittenFile", "all_tables", "open_table", "read_progress"]
 
-MERGE_FILES = 8
-"""So many files of one size and day become one."""
-MERGE_BYTES_MIN = 128 * 1024
-MERGE_BYTES_MAX = 16 * 1024 * 1024
-"""Files from this size on are left alone: some million rows. Up to twice as much is merged at once, in memory."""
-OPEN_S = 120.0
-"""How long open rows stay that a batch has replaced: longer than a question over the bus may take."""
-TRASH_S = 600.0
-"""How long a replaced file stays for those who are reading it."""
+APPLICATION = "jetbus"
+"""The application whose transactions number the batches."""
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Where Spark puts rows without a day: these are no rows of a table."""
+COMMITS_AT_ONCE = 4
+_DESCRIBED = "jetbus "
+"""How the description of a table of a user's stage begins; its columns follow from the schema."""
 
-SHOWN_OPEN = ("history", "availability")
-"""Tables whose open rows are shown with the others: values in force, states on the bus."""
+_EXTENT = ("batch", "seqs", "clock")
+"""What a commit says of its batch: two batches that are alike in this have the same rows."""
+
+_CARRIED_NAMES = {f"carried_{name}": table for name, table in CARRIED.items()}
 
 
-class Merge(NamedTuple):
-    """Files of one table and day that become one, or have."""
+@dataclass(frozen=True)
+class Progress:
+    """How far the tables have come."""
+
+    batch: int = -1
+    positions: Mapping[str, Position] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each table that has this batch."""
+
+    @property
+    def seqs(self) -> dict[str, int]:
+        """The last event of each bus that is in the tables."""
+        return {bus: position.seq for bus, position in self.positions.items()}
+
+
+@dataclass
+class Appended:
+    """How much a table of carried rows has grown since it was folded."""
+
+    rows_folded: int = 0
+    rows: int = 0
+    files: int = 0
+
+    def is_much(self, files: int, rows: int) -> bool:
+        """Tell whether it is time to fold."""
+        return self.files > files or self.rows > 2 * self.rows_folded + rows
+
+
+class WrittenFile(NamedTuple):
+    """A Parquet file that a batch wrote."""
 
     table: str
-    day: str
-    files: list[File]
-    written: Future[list[str]]
+    uri: str
+    size_bytes: int
+    rows: int
+    least: Mapping[str, Any]
+    greatest: Mapping[str, Any]
 
 
-class Store:
-    """The tables of one directory, for the one who writes them."""
-
-    def __init__(self, directory: str | Path, *, trash_s: float = TRASH_S) -> None:
-        self.directory = Path(directory).absolute()
-        self._trash_s = trash_s
-        self._left: dict[str, float] = {}
-        self._merge: Merge | None = None
-        self._merger = ThreadPoolExecutor(1, "merge")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = self._locked()
-        try:
-            self.manifest = self._begin()
-        except BaseException:
-            self.close()
-            raise
-
-    def _locked(self) -> int:
-        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise NotTables(
-                f"another pipeline writes to {self.directory}; stop it or choose another directory"
-            ) from None
-        return lock
-
-    def _begin(self) -> Manifest:
-        if (self.directory / "manifest.json").exists():
-            manifest = read_manifest(self.directory)
-        elif strangers := [entry.name for entry in self.directory.iterdir() if entry.name != "lock"]:
-            raise NotTables(
-                f"{self.directory} is not empty and holds no tables, but {strangers[0]!r}; choose another one"
-            )
-        else:
-            manifest = Manifest()
-            write_manifest(self.directory, manifest)
-        self.tables = read_catalog(self.directory)
-        self._sweep(manifest)
-        return manifest
-
-    def _sweep(self, manifest: Manifest) -> None:
-        """Remove what a crash has left behind."""
-        for left in (self.staging, self._merged):
-            shutil.rmtree(left, ignore_errors=True)
-        kept = manifest.files()
-        for place in (*self.tables, OPEN):
-            for file in (self.directory / place).rglob("*.parquet"):
-                if str(file.relative_to(self.directory)) not in kept:
-                    file.unlink()
-
-    def close(self) -> None:
-        """Let another pipeline write. A merge that is under way comes to its end first."""
-        try:
-            self._settle()
-        finally:
-            self._merger.shutdown()
-            self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    @property
-    def staging(self) -> Path:
-        return self.directory / "staging"
-
-    @property
-    def _merged(self) -> Path:
-        return self.directory / "merging"
-
-    @property
-    def checkpoint(self) -> Path:
-        """Where Spark keeps how far the stream has come; it belongs to just these tables."""
-        return self.directory / "checkpoint" / self.manifest.id
-
-    def add_tables(self, own: Mapping[str, Table]) -> None:
-        """Have tables besides the standard ones, now and for those who come later."""
-        self.tables = with_own(self.directory, own)
-
-    # -- a batch
-
-    def begin(self) -> None:
-        """Begin a batch: what one that failed has left is none of it."""
-        shutil.rmtree(self.staging, ignore_errors=True)
-
-    def carried(self, spark: SparkSession, stage: str, table: str) -> DataFrame | None:
-        """The rows that a stage has left open, None if there are none."""
-        files = self.manifest.open.get(stage, [])
-        if not files:
-            return None
-        return spark.read.schema(self.tables[table].schema).parquet(
-            *[str(self.directory / file.path) for file in files]
-        )
-
-    def open_files(self, stage: str) -> list[Path]:
-        """The files of the rows that a stage has left open."""
-        return [self.directory / file.path for file in self.manifest.open.get(stage, [])]
-
-    def stage(self, rows: DataFrame, name: str, table: str) -> None:
-        """Write what a stage gives, its column ``into`` saying where each row belongs."""
-        day = F.when(F.col("into") != OPEN, F.to_date(self.tables[table].time))
-        rows.withColumn("day", day).write.mode("overwrite").partitionBy("into", "day").parquet(str(self.staging / name))
-
-    def staged(self, spark: SparkSession, name: str, table: str) -> DataFrame:
-        """What a stage has just written, to go on from."""
-        known = self.tables[table]
-        return spark.read.schema(known.schema).parquet(str(self.staging / name)).select(*known.names)
-
-    def commit(self, stages: Iterable[str], seqs: Mapping[str, int], clock_us: Mapping[str, int]) -> None:
-        """Make what these stages have written part of the tables, all at once."""
-        before = self.manifest
-        tables = {name: list(files) for name, files in before.tables.items()}
-        still_open = dict(before.open)
-        batch = before.batch + 1
-        for name in stages:
-            still_open[name] = []
-            for into, day, file in _written(self.staging / name):
-                if into == OPEN:
-                    still_open[name].append(self._place(file, Path(OPEN, name), batch))
-                else:
-                    tables.setdefault(into, []).append(self._place(file, Path(into, day), batch))
-        fresh = replace(
-            before,
-            batch=batch,
-            seqs={**before.seqs, **seqs},
-            clock_us={**before.clock_us, **clock_us},
-            tables=tables,
-            open=still_open,
-        )
-        write_manifest(self.directory, fresh)
-        self.manifest = fresh
-        self._leave({file.path for files in before.open.values() for file in files} - fresh.files())
-        shutil.rmtree(self.staging, ignore_errors=True)
-
-    def _leave(self, replaced: set[str]) -> None:
-        """Let open files that are no longer named stay a while, for who has just read the manifest."""
-        now_s = time.monotonic()
-        self._left |= dict.fromkeys(replaced, now_s)
-        for path in [path for path, at_s in self._left.items() if at_s + OPEN_S < now_s]:
-            (self.directory / path).unlink(missing_ok=True)
-            del self._left[path]
-
-    def _place(self, file: Path, folder: Path, batch: int) -> File:
-        """Move a file to where it belongs."""
-        place = self.directory / folder / f"{batch:010}-{uuid.uuid4().hex[:12]}.parquet"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(place)
-        return File(str(place.relative_to(self.directory)), place.stat().st_size)
-
-    # -- merging small files
-
-    def merge(self) -> int:
-        """Merge one group of small files, the largest one; gives how many files became one, 0 if there is no need."""
-        self._settle()
-        self._begin_merge()
-        return self._settle()
-
-    def merge_meanwhile(self) -> None:
-        """The same in the background: what has been merged since counts from now on, and the next group is begun."""
-        if self._merge is None or self._merge.written.done():
-            self._settle()
-            self._begin_merge()
-
-    def _begin_merge(self) -> None:
-        groups = self._groups()
-        if groups:
-            (table, day), files = max(groups.items(), key=lambda group: len(group[1]))
-            paths = [self.directory / file.path for file in files]
-            self._merge = Merge(
-                table, day, files, self._merger.submit(merge_files, paths, self.tables[table], self._merged)
-            )
-
-    def _settle(self) -> int:
-        """Let what has been merged take the place of what it was merged from."""
-        merge, self._merge = self._merge, None
-        if merge is None:
-            return 0
-        folder = Path(merge.table, merge.day)
-        fresh = [self._place(Path(file), folder, self.manifest.batch) for file in merge.written.result()]
-        self._replace(merge.table, merge.files, fresh)
-        return len(merge.files)
-
-    def _groups(self) -> dict[tuple[str, str], list[File]]:
-        """Files of one table, day and order of size, where there are enough to merge."""
-        groups: dict[tuple[str, str, int], list[File]] = {}
-        for table, files in self.manifest.tables.items():
-            for file in files:
-                if file.bytes < MERGE_BYTES_MAX:
-                    groups.setdefault((table, Path(file.path).parts[1], _size_class(file.bytes)), []).append(file)
-        return {key[:2]: _as_many_as_fit(files) for key, files in groups.items() if _is_worth_it(files)}
-
-    def _replace(self, table: str, gone: list[File], fresh: list[File]) -> None:
-        now_s = time.time()
-        old = {file.path for file in gone}
-        expired = [file for file in self.manifest.trash if file.at_s + self._trash_s < now_s]
-        tables = dict(self.manifest.tables)
-        tables[table] = [file for file in tables[table] if file.path not in old] + fresh
-        trash = [file for file in self.manifest.trash if file not in expired]
-        trash += [Trash(path, now_s) for path in sorted(old)]
-        self.manifest = replace(self.manifest, tables=tables, trash=trash)
-        write_manifest(self.directory, self.manifest)
-        for file in expired:
-            (self.directory / file.path).unlink(missing_ok=True)
-
-
-def _is_worth_it(files: list[File]) -> bool:
-    """Whether to merge: rather late than twice, unless it is next to nothing."""
-    total_bytes = sum(file.bytes for file in files)
-    is_little = max(file.bytes for file in files) < 8 * MERGE_BYTES_MIN
-    return len(files) >= MERGE_FILES and (is_little or total_bytes >= MERGE_BYTES_MAX)
-
-
-def _as_many_as_fit(files: list[File]) -> list[File]:
-    left = 2 * MERGE_BYTES_MAX
-    chosen = []
-    for file in files:
-        left -= file.bytes
-        if left < 0:
-            break
-        chosen.append(file)
-    return chosen
-
-
-def _size_class(size_bytes: int) -> int:
-    return max(0, (size_bytes // MERGE_BYTES_MIN).bit_length() - 1) // 3
-
-
-def _written(folder: Path) -> list[tuple[str, str, Path]]:
-    """Where each file that a stage wrote belongs: table, folder of its day, file."""
-    found = []
-    for file in files_below(folder):
-        into, day = file.relative_to(folder).parts[:2]
-        found.append((into.removeprefix("into="), day, file))
-    return found
+def all_tables() -> dict[str, Table]:
+    """Return every table of a pipeline: the standard ones and those that are carried."""
+    return {**TABLES, **_CARRIED_NAMES}
 
 
 # -- reading
 
 
-class Tables:
-    """The tables of a directory as they are at one moment, for anybody to read."""
-
-    def __init__(self, spark: SparkSession, directory: str | Path) -> None:
-        self.spark = spark
-        self.directory = Path(directory).absolute()
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Look at what has been committed since."""
-        self.known = read_catalog(self.directory)
-        self.manifest = read_manifest(self.directory)
-
-    def frame(self, name: str) -> DataFrame:
-        """One table; those of values in force and states on the bus have their open rows, too."""
-        if name not in self.known:
-            raise NotTables(f"there is no table {name!r}; there are {', '.join(self.known)}")
-        table = self.known[name]
-        rows = self._read(table, self.manifest.tables.get(name, []), name)
-        return rows.unionByName(self.open_rows(name)) if name in SHOWN_OPEN else rows
-
-    def open_rows(self, name: str) -> DataFrame:
-        """The rows of a table whose end is not known yet."""
-        table = self.known[name]
-        files = self.manifest.open.get("rollups" if name.startswith("rollups") else name, [])
-        rows = self._read(table, files, None)
-        return rows.withColumn("day", F.to_date(table.time))
-
-    def _read(self, table: Table, files: list[File], folder: str | None) -> DataFrame:
-        schema = table.schema if folder is None else table.schema.add("day", "date")
-        if not files:
-            return self.spark.createDataFrame([], schema)
-        reader = self.spark.read.schema(schema)
-        if folder is not None:
-            reader = reader.option("basePath", str(self.directory / folder))
-        return reader.parquet(*[str(self.directory / file.path) for file in files])
+def open_table(location: Location, name: str, version: int | None = None) -> DeltaTable:
+    """Open a table as Delta Lake has it; ``NotTables`` if it is not there, or no longer as it was then."""
+    try:
+        return DeltaTable(location.at(name), version=version, storage_options=dict(location.options) or None)
+    except TableNotFoundError:
+        raise NotTables(
+            f"the table {name!r} is missing in {location.uri}; restore it from a backup, or make the tables anew in "
+            "another place"
+        ) from None
+    except Exception as problem:
+        raise NotTables(f"the table {name!r} in {location.uri} cannot be read: {_in_words(problem)}") from problem
 
 
-def attach(spark: SparkSession, directory: str | Path) -> Tables:
-    """Make a view of each table, as it is now, so that ``spark.sql("select ... from rollups_1m")`` works.
+def read_progress(location: Location) -> Progress:
+    """Read how far tables have come; ``NotTables`` if there are none."""
+    local = location.local
+    if local is not None and (local / "manifest.json").exists():
+        raise NotTables(
+            f"{location.uri} has tables of a former format, which this jetbus does not read; make them anew from the "
+            "journal in another place, then remove these"
+        )
+    try:
+        batches = DeltaTable(location.at("batches"), storage_options=dict(location.options) or None)
+    except TableNotFoundError:
+        raise NotTables(
+            f"{location.uri} holds no tables; run the pipeline with --tables {location.uri} first"
+        ) from None
+    except Exception as problem:
+        raise NotTables(f"{location.uri} cannot be read: {_in_words(problem)}") from problem
+    return progress_of(batches)
 
-    Besides the tables there is ``alarms_open``: alarms that are raised or wait for their hold time. Call it again to
-    see what has come since.
+
+def _in_words(problem: Exception) -> str:
+    """Return what delta-rs complains about on one line: it writes a tree of causes, in colour."""
+    lines = re.sub(r"\x1b\[\d*m|↳", "", str(problem)).splitlines()
+    return ": ".join(filter(None, map(str.strip, lines)))
+
+
+def progress_of(batches: DeltaTable) -> Progress:
+    """Read the last batch from the log of the table of batches."""
+    for commit in batches.history():
+        if "progress" in commit:
+            return _progress(json.loads(commit["progress"]))
+    return Progress()
+
+
+def _progress(told: dict[str, Any]) -> Progress:
+    positions = {bus: Position(*position) for bus, position in told["positions"].items()}
+    return Progress(told["batch"], positions, told["versions"])
+
+
+def own_tables(location: Location, names: Iterable[str]) -> dict[str, Table]:
+    """Read the tables that stages of the user made, from what their Delta logs say of them."""
+    found = {}
+    for name in names:
+        if name not in TABLES and name not in _CARRIED_NAMES and not name.startswith("carried_"):
+            found[name] = _described(open_table(location, name))
+    return found
+
+
+def _described(table: DeltaTable) -> Table:
+    metadata = table.metadata()
+    told = json.loads(metadata.description or "{}")
+    return Table(told.get("time"), told.get("meaning", ""), tuple(Column(*column) for column in told["columns"]))
+
+
+def spark_frame(
+    spark: SparkSession, table: Table, opened: DeltaTable, partitions: Sequence[tuple[str, str, Any]] = ()
+) -> DataFrame | None:
+    """Read a table, or some partitions of it, with Spark; None if there is no file.
+
+    Partition values are those of the Delta log: Spark would take them from the names of folders, but these differ
+    between files that a batch wrote and files that were merged.
     """
-    tables = Tables(spark, directory)
-    for name in tables.known:
-        tables.frame(name).createOrReplaceTempView(name)
-    tables.open_rows("alarms").createOrReplaceTempView("alarms_open")
-    return tables
+    if not table.parts:
+        return _read_files(spark, table, file_paths(opened, partitions), {})
+    (part,) = table.parts
+    found = []
+    for value in sorted({one[part] for one in opened.partitions(file_pruning_predicate=list(partitions) or None)}):
+        files = file_paths(opened, [*partitions, (part, "=", value)])
+        found.append(_read_files(spark, table, files, {part: value}))
+    frames = [frame for frame in found if frame is not None]
+    return reduce(DataFrame.unionByName, frames) if frames else None
+
+
+def file_paths(opened: DeltaTable, partitions: Sequence[tuple[str, str, Any]] = ()) -> list[str]:
+    """List the files of a table, or of some partitions of it, as Spark has them: delta-rs escapes odd characters."""
+    return [unquote(uri) for uri in opened.file_uris(file_pruning_predicate=list(partitions) or None)]
+
+
+def _read_files(spark: SparkSession, table: Table, files: Sequence[str], values: Mapping[str, str]) -> DataFrame | None:
+    if not files:
+        return None
+    schema = schema_of(tuple(column for column in table.columns if column.name not in values))
+    rows = spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*files)
+    made = {name: F.lit(value) for name, value in values.items()}
+    if table.time is not None:
+        made["day"] = day_of(F.col(table.time))
+    return rows.select([made.get(name, F.col(name)).alias(name) for name in table.stored.names])
+
+
+def day_of(moment: SparkColumn) -> SparkColumn:
+    """Return the day of an instant in UTC, whatever the time zone of the session is."""
+    return F.date_from_unix_date(F.floor(F.unix_micros(moment) / 86_400_000_000).cast("int"))
+
+
+# -- writing
+
+
+class Store:
+    """The tables of one place, for the one pipeline that writes them."""
+
+    def __init__(self, location: Location, own: Mapping[str, Table] | None = None) -> None:
+        self.location = location
+        self.tables = all_tables()
+        self._open: dict[str, DeltaTable] = {}
+        self._ahead: dict[str, dict[str, str]] = {}
+        self._appended: dict[str, Appended] = {}
+        self._lock = _locked(location)
+        self._pool = ThreadPoolExecutor(COMMITS_AT_ONCE, "commit")
+        try:
+            self.progress = self._begin()
+            self.add_tables(own or {})
+            self._find_unfinished()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> Progress:
+        try:
+            progress = read_progress(self.location)
+        except NotTables:
+            local = self.location.local
+            strangers = [] if local is None else [one.name for one in local.iterdir() if one.name != "lock"]
+            if "batches" in strangers and not list(Path(self.location.at("batches", "_delta_log")).glob("*.json")):
+                strangers.remove("batches")  # a pipeline was killed before it had made even this
+            if "manifest.json" in strangers or "batches" in strangers:
+                raise
+            if strangers:
+                raise NotTables(
+                    f"{self.location.uri} is not empty and holds no tables, but {strangers[0]!r}; choose another place"
+                ) from None
+            self._create("batches")
+            return Progress()
+        self._open["batches"] = open_table(self.location, "batches")
+        for name in progress.versions:
+            self._open[name] = open_table(self.location, name)
+        self.tables |= own_tables(self.location, progress.versions)
+        return progress
+
+    def add_tables(self, own: Mapping[str, Table]) -> None:
+        """Have tables besides the standard ones; one that is there already keeps its columns."""
+        for name, table in own.items():
+            known = self.tables.get(name)
+            if known is not None and [c[:2] for c in known.columns] != [c[:2] for c in table.columns]:
+                was = ", ".join(f"{column.name} {column.type}" for column in known.columns)
+                raise BadStage(name, f"its table has other columns already ({was}); give the stage another name")
+            self.tables[name] = table
+
+    def _find_unfinished(self) -> None:
+        """Find the tables that are ahead of the last batch, and how far the batch went that they have."""
+        for name in self._open:
+            self._note_unfinished(name)
+
+    def _note_unfinished(self, name: str) -> None:
+        """Note which batch a table is ahead with; whatever is in a table that no batch knows does not count."""
+        commit = next((one for one in self._open[name].history() if "batch" in one), None)
+        if name == "batches" or commit is None:
+            return
+        if name not in self.progress.versions or int(commit["batch"]) > self.progress.batch:
+            self._ahead[name] = {word: commit.get(word, "") for word in _EXTENT}
+
+    def close(self) -> None:
+        """Let another pipeline write."""
+        self._pool.shutdown()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def id(self) -> str:
+        """What tells these tables from all others."""
+        return str(self._open["batches"].metadata().id)
+
+    def table(self, name: str) -> DeltaTable:
+        """Give a table, created if it is not there yet."""
+        if name not in self._open:
+            self._create(name)
+        return self._open[name]
+
+    def _create(self, name: str) -> None:
+        table = self.tables[name]
+        about = {"time": table.time, "meaning": table.meaning, "columns": [list(column) for column in table.columns]}
+        self._open[name] = DeltaTable.create(
+            self.location.at(name),
+            delta_schema(table),
+            mode="ignore",
+            partition_by=table.partitions or None,
+            name=name,
+            description=table.meaning if name in TABLES or name in _CARRIED_NAMES else json.dumps(about),
+            storage_options=dict(self.location.options) or None,
+        )
+        if name != "batches":  # it may be there already, made by a batch that never counted
+            self._note_unfinished(name)
+
+    def appended(self, name: str) -> Appended:
+        """Tell how much a table has grown since it was folded, as far as this pipeline knows."""
+        if name not in self._appended:
+            rows: list[int] = []
+            if name in self._open:
+                rows = pa.table(self._open[name].get_add_actions())["num_records"].to_pylist()
+            self._appended[name] = Appended(sum(rows), sum(rows), len(rows))
+        return self._appended[name]
+
+    def replace(self, files: Sequence[WrittenFile], names: Iterable[str]) -> None:
+        """Let tables have nothing but these files, which hold the same in fewer rows; that is no batch."""
+        for name in names:
+            own = [file for file in files if file.table == name]
+            rows = sum(file.rows for file in own)
+            told = CommitProperties(custom_metadata={"folded": "true"})
+            self._write(self.table(name), own, self.tables[name], "overwrite", told)
+            self._appended[name] = Appended(rows, rows, len(own))
+
+    # -- a batch
+
+    def folder(self, name: str, batch: int) -> str:
+        """Return a new folder for the files that a batch writes to a table."""
+        return self.location.at(name, f"b{batch:08}-{uuid.uuid4().hex[:6]}")
+
+    def frame(
+        self, spark: SparkSession, name: str, partitions: Sequence[tuple[str, str, Any]] = ()
+    ) -> DataFrame | None:
+        """Read a table as of the last batch; None if there is nothing in it."""
+        if name not in self.progress.versions:
+            return None
+        table = self._open[name]
+        if name in self._ahead:
+            table = open_table(self.location, name, self.progress.versions[name])
+        return spark_frame(spark, self.tables[name], table, partitions)
+
+    def commit(
+        self,
+        batch: int,
+        positions: Mapping[str, Position],
+        files: Sequence[WrittenFile],
+        *,
+        replaced: Sequence[str] = (),
+    ) -> dict[str, int]:
+        """Commit the files of some tables as part of a batch; gives their versions.
+
+        Those that are ``replaced`` have nothing but these files from then on.
+        """
+        names = dict.fromkeys([*(file.table for file in files), *replaced])
+        of_table = {name: [file for file in files if file.table == name] for name in names}
+        versions = self._pool.map(
+            lambda name: self._commit_one(name, of_table[name], batch, positions, replace=name in replaced), names
+        )
+        return dict(zip(names, versions, strict=True))
+
+    def _commit_one(
+        self, name: str, files: Sequence[WrittenFile], batch: int, positions: Mapping[str, Position], *, replace: bool
+    ) -> int:
+        table, about = self.table(name), self.tables[name]
+        extent = {
+            "batch": str(batch),
+            "seqs": json.dumps({bus: position.seq for bus, position in sorted(positions.items())}),
+            "clock": json.dumps({bus: position.us for bus, position in sorted(positions.items())}),
+        }
+        if name in self._ahead:
+            if self._ahead[name] == extent:
+                del self._ahead[name]
+                return table.version()
+            self._set_back(name)
+        told = CommitProperties(custom_metadata=extent, app_transactions=[Transaction(APPLICATION, batch)])
+        self._write(table, files, about, "overwrite" if replace else "append", told)
+        if name in self._appended:
+            self._appended[name].rows += sum(file.rows for file in files)
+            self._appended[name].files += len(files)
+        return table.version()
+
+    def _write(
+        self, table: DeltaTable, files: Sequence[WrittenFile], about: Table, mode: str, told: CommitProperties
+    ) -> None:
+        actions: list[AddAction | RemoveAction] = [_add_action(self.location, about, file) for file in files]
+        with self._alone():
+            table.create_write_transaction(
+                actions, mode, delta_schema(about), about.partitions or None, commit_properties=told
+            )
+        table.update_incremental()
+
+    def append(self, name: str, rows: pa.Table, batch: int, **told: str) -> int:
+        """Append a few rows that the driver itself knows, such as counts; gives the version of the table."""
+        table = self.table(name)
+        if name in self._ahead:
+            self._set_back(name)
+        properties = CommitProperties(
+            custom_metadata={"batch": str(batch), **told}, app_transactions=[Transaction(APPLICATION, batch)]
+        )
+        days = rows[self.tables[name].time].cast(pa.date32())
+        with self._alone():
+            write_deltalake(table, rows.append_column("day", days), mode="append", commit_properties=properties)
+        table.update_incremental()
+        return table.version()
+
+    def finish(
+        self, batch: int, positions: Mapping[str, Position], versions: Mapping[str, int], row: Mapping[str, Any]
+    ) -> None:
+        """Make a batch count: commit its row in the table of batches, with the versions of all tables."""
+        for stray in list(self._ahead):  # written by a batch that was not made again
+            self._set_back(stray)
+        progress = Progress(batch, {**self.progress.positions, **positions}, {**self.progress.versions, **versions})
+        told = {"batch": batch, "positions": progress.positions, "versions": progress.versions}
+        texts = {
+            "seqs": {bus: position.seq for bus, position in progress.positions.items()},
+            "clock": {bus: position.us for bus, position in progress.positions.items()},
+            "cuts": {bus: position.cut_seq for bus, position in progress.positions.items() if position.cut_seq >= 0},
+            "versions": progress.versions,
+        }
+        cells = {"batch": batch, **row, **{name: json.dumps(text) for name, text in texts.items()}}
+        schema = pa.schema([one for one in delta_schema(self.tables["batches"]) if one.name != "day"])
+        self.append("batches", pa.Table.from_pylist([cells], schema=schema), batch, progress=json.dumps(told))
+        self.progress = progress
+
+    def _set_back(self, name: str) -> None:
+        """Undo what an unfinished batch committed to a table."""
+        self._ahead.pop(name)
+        # Without the number of the batch it would still seem to be ahead, if this pipeline is killed now.
+        told = CommitProperties(custom_metadata={"batch": str(self.progress.batch)})
+        self._open[name].restore(self.progress.versions.get(name, 0), commit_properties=told)
+        self._open[name].update_incremental()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Turn a conflict with another writer into the error that says so."""
+        try:
+            yield
+        except CommitFailedError as problem:
+            raise NotTables(
+                f"another pipeline writes to {self.location.uri}; stop it or choose another place ({problem})"
+            ) from problem
+
+
+def _locked(location: Location) -> int:
+    """Lock a folder of this machine; elsewhere a second writer is found out when it commits."""
+    local = location.local
+    if local is None:
+        return -1
+    local.mkdir(parents=True, exist_ok=True)
+    lock = os.open(local / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise NotTables(f"another pipeline writes to {location.uri}; stop it or choose another place") from None
+    return lock
+
+
+def delta_schema(table: Table) -> pa.Schema:
+    """Return the schema of a table for its Delta log, with the meaning of each column."""
+    meanings = {column.name: column.meaning for column in table.columns}
+    plain = to_arrow_schema(table.stored, timezone="UTC")
+    return pa.schema([one.with_metadata({"comment": meanings.get(one.name, "")}) for one in plain])
+
+
+def _add_action(location: Location, table: Table, file: WrittenFile) -> AddAction:
+    path = location.relative(file.uri, file.table)
+    values = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    stats = {
+        "numRecords": file.rows,
+        "minValues": {name: _stat(value) for name, value in file.least.items() if value is not None},
+        "maxValues": {name: _stat(value) for name, value in file.greatest.items() if value is not None},
+        "nullCount": {},
+    }
+    partitions = {name: values[name] for name in table.partitions}
+    return AddAction(path, file.size_bytes, partitions, 0, True, json.dumps(stats))
+
+
+def _stat(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return instant(micros(value if value.tzinfo else value.astimezone())).isoformat(timespec="microseconds")

@@ -4,9 +4,8 @@
     tables.history(log).where("path = 'plant/pump/speed'").show()
     tables.rollups(log, "1m").show()
 
-``events`` looks at one row at a time and takes a stream, too. The others look back: over a whole log they are called
-as here, and a stream calls their stages batch by batch with what it carries over (``pipeline`` does that). Both give
-the same rows. They first run one small job to read the clock of each bus.
+They are made of the same stages as the pipeline, which calls them batch by batch with the rows it carries from one to
+the next; a whole log is one batch that carries nothing. Nothing runs until the result is asked for.
 """
 
 from __future__ import annotations
@@ -16,35 +15,60 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql.utils import is_remote
 
-from jetbus.spark import alarms as alarming
-from jetbus.spark import stages
-from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
-from jetbus.spark.clock import Clock, read_clock
+from jetbus.spark import rollups as windows
+from jetbus.spark import timeline as lines
+from jetbus.spark.alarms import Alarm, alarm_signals, check_alarms, new_signals, read_alarms
+from jetbus.spark.clock import TIME, read_clock
 from jetbus.spark.errors import BadOption
-from jetbus.spark.schemas import JOURNAL
+from jetbus.spark.requests import complete_requests, request_rows
+from jetbus.spark.schemas import DOC, JOURNAL, TABLES
 
 __all__ = ["alarms", "availability", "events", "gaps", "history", "requests", "rollups", "stale", "uptime"]
 
 
 def events(journal: DataFrame) -> DataFrame:
     """Every event, with its value in a column of its type: ``num``, ``text``, ``flag`` or ``doc``."""
-    missing = [column.name for column in JOURNAL if column.name not in journal.columns]
-    if missing:
-        raise BadOption("columns", f"a journal has {', '.join(missing)} as well; read it without .schema()")
-    return stages.with_values(journal)
+    return with_values(journal).where(F.col("event") != TIME)
 
 
-def _read(log: DataFrame, until: datetime | None = None) -> tuple[DataFrame, Clock]:
-    rows = log if "num" in log.columns else events(log)
-    clock = read_clock(rows)
-    return rows, clock if until is None else clock.known_until(until)
+def with_values(journal: DataFrame) -> DataFrame:
+    """Add the columns of values to rows of a journal, those of event ``time`` included."""
+    if not is_remote():  # a declared pipeline, for one, must not ask for columns while it is being built
+        missing = [column.name for column in JOURNAL if column.name not in journal.columns]
+        if missing:
+            raise BadOption("columns", f"a journal has {', '.join(missing)} as well; read it without .schema()")
+    value = F.col("value")
+    first = F.substring(value, 1, 1)
+    number = F.expr("try_cast(value as double)")
+    plain = F.substring(value, F.lit(2), F.length(value) - 2)
+    escaped = F.get_json_object(F.concat(F.lit("["), value, F.lit("]")), "$[0]")
+    is_true = F.when(value == "true", F.lit(True)).when(value == "false", F.lit(False))
+    typed = journal.select(
+        *TABLES["events"].names[: len(JOURNAL)],
+        F.when(F.abs(number) < float("inf"), number).alias("num"),
+        F.when(first == '"', F.when(value.contains("\\"), escaped).otherwise(plain)).alias("text"),
+        is_true.alias("flag"),
+    )
+    return with_documents(typed)
+
+
+def with_documents(rows: DataFrame) -> DataFrame:
+    """Add the column ``doc`` to events as they are on disk."""
+    is_document = F.substring("value", 1, 1).isin("{", "[")
+    return rows.withColumn(DOC.name, F.when(is_document, F.try_parse_json(F.col("value"))))
+
+
+def _typed(log: DataFrame) -> DataFrame:
+    """Give a log with its values by type, which it may have already."""
+    return log if not is_remote() and "num" in log.columns else with_values(log)
 
 
 def history(log: DataFrame) -> DataFrame:
     """One row per value of a state, with the time it was in force; ``valid_to`` is null if it still is."""
-    rows, clock = _read(log)
-    return stages.of_paths("history", rows, None, clock).drop("into")
+    rows = _typed(log)
+    return lines.history(lines.timeline(rows, read_clock(rows)))
 
 
 def rollups(log: DataFrame, window: str = "1m", *, until: datetime | None = None) -> DataFrame:
@@ -52,32 +76,32 @@ def rollups(log: DataFrame, window: str = "1m", *, until: datetime | None = None
 
     Windows that were not over when the log ended are left out, unless nothing more came ``until`` an instant.
     """
-    table = f"rollups_{window}"
-    if table not in stages.SIZES:
-        sizes = ", ".join(name.removeprefix("rollups_") for name in stages.SIZES)
-        raise BadOption("window", f"there are no windows of {window!r}; there are {sizes}")
-    rows, clock = _read(log, until)
-    return stages.of_paths("rollups", rows, None, clock).where(F.col("into") == table).drop("into")
+    if window not in windows.WINDOWS_US:
+        raise BadOption("window", f"there are no windows of {window!r}; there are {', '.join(windows.WINDOWS_US)}")
+    rows = _typed(log)
+    clock = read_clock(rows, until)
+    parts = windows.window_parts(lines.history(lines.timeline(rows, clock)), clock)
+    return windows.complete_windows(parts).where(F.col("size") == window)
 
 
 def availability(log: DataFrame) -> DataFrame:
     """One row per time that a state or method was on the bus; ``until`` is null if it still is."""
-    rows, clock = _read(log)
-    return stages.of_paths("availability", rows, None, clock).drop("into")
+    rows = _typed(log)
+    return lines.availability(lines.timeline(rows, read_clock(rows)))
 
 
 def requests(log: DataFrame, *, until: datetime | None = None) -> DataFrame:
-    """Set and call requests per minute, path and caller; a minute that was not over is left out as in ``rollups``."""
-    rows, clock = _read(log, until)
-    return stages.requests(rows, None, clock).where(F.col("into") == "requests").drop("into")
+    """Set and call requests per minute, path and caller; minutes that were not over are left out."""
+    rows = _typed(log)
+    return complete_requests(request_rows(rows, read_clock(rows, until)))
 
 
-def alarms(log: DataFrame, wanted: str | Path | tuple[Alarm, ...]) -> DataFrame:
+def alarms(log: DataFrame, wanted: str | Path | tuple[Alarm, ...], *, until: datetime | None = None) -> DataFrame:
     """What the alarms of a file would have raised and cleared over a log."""
     chosen = wanted if isinstance(wanted, tuple) else read_alarms(wanted)
     check_alarms(chosen, log.sparkSession)
-    rows, clock = _read(log)
-    return alarming.alarms(chosen, rows, None, clock).where(F.col("into") == "alarms").drop("into")
+    rows = _typed(log)
+    return new_signals(alarm_signals(chosen, rows, read_clock(rows, until)))
 
 
 # -- questions to the table of availability

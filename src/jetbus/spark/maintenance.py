@@ -1,0 +1,197 @@
+"""Care for tables on disk: fold what is carried, merge small files, remove old versions, list what has happened.
+
+Folding belongs to the pipeline: tables of carried rows grow with every batch, and are rewritten with the rows that
+count when too much has been appended. Merging and removing are delta-rs's own ``optimize`` and ``vacuum``; they can run
+beside a pipeline, as a command or now and then by the pipeline itself. Neither changes what readers see.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import DataFrame, SparkSession
+
+from jetbus.spark.carried import newest_alarms, newest_paths
+from jetbus.spark.clock import Clock, batch_clock, instant
+from jetbus.spark.errors import BadOption
+from jetbus.spark.location import Location
+from jetbus.spark.requests import open_requests
+from jetbus.spark.rollups import fold_windows
+from jetbus.spark.store import Progress, Store, open_table, read_progress
+
+__all__ = [
+    "Merging",
+    "count_bytes",
+    "fold",
+    "list_batches",
+    "list_versions",
+    "merge_files",
+    "remove_old_files",
+]
+
+FOLD_FILES = 64
+"""A carried table with so many files is folded."""
+FOLD_ROWS = 100_000
+"""So is one to which this many rows, and as many as it had, have been appended."""
+MERGED_BYTES = 128 * 1024 * 1024
+"""Small files are merged into files of this size."""
+MERGE_FILES = 16
+"""A table with fewer small files in a partition is left alone by a pipeline."""
+KEEP_HOURS = 168
+"""How long files of old versions stay for those who read them or go back in time."""
+
+log = logging.getLogger("jetbus.spark")
+
+Fold = Callable[[DataFrame, Progress, Clock], DataFrame]
+
+_FOLDS: dict[str, Fold] = {
+    "carried_paths": lambda rows, progress, _: newest_paths(rows, progress.positions),
+    "carried_alarms": lambda rows, _, __: newest_alarms(rows),
+    "carried_windows": lambda rows, _, clock: fold_windows(rows, clock),
+    "carried_requests": lambda rows, _, clock: open_requests(clock.join_now(rows)),
+}
+
+
+def fold(spark: SparkSession, store: Store, write: Callable[[str, DataFrame], object]) -> list[str]:
+    """Rewrite the carried tables that have grown too much, through ``write``; gives their names."""
+    folded = [name for name in _FOLDS if store.appended(name).is_much(FOLD_FILES, FOLD_ROWS)]
+    if not folded:
+        return []
+    positions = store.progress.positions
+    clock = batch_clock(spark, positions, {bus: position.us for bus, position in positions.items()}, None)
+    for name in folded:
+        rows = store.frame(spark, name)
+        if rows is not None:
+            write(name, _FOLDS[name](rows, store.progress, clock))
+    return folded
+
+
+# -- merging and removing
+
+
+def merge_files(location: Location, names: Iterable[str] = (), *, by_path: bool = False) -> dict[str, dict[str, Any]]:
+    """Merge the small files of some tables, or of all; gives what delta-rs did by table.
+
+    Carried tables are left alone: the pipeline replaces their files, and a merge would come between. ``by_path`` also
+    orders rows by path, so that those who ask for few paths read few files.
+    """
+    done = {}
+    for name, table in _choose(location, names, carried=False):
+        z_order = by_path and any(one.name == "path" for one in table.schema().fields)
+        if z_order:
+            done[name] = table.optimize.z_order(["path"], target_size=MERGED_BYTES)
+        else:
+            done[name] = table.optimize.compact(target_size=MERGED_BYTES)
+    return done
+
+
+def remove_old_files(
+    location: Location, names: Iterable[str] = (), *, keep_hours: int = KEEP_HOURS, dry_run: bool = False
+) -> dict[str, list[str]]:
+    """Remove files that only versions older than this need, and those that no version names."""
+    if keep_hours < 1:
+        raise BadOption("keep", "files of the last hour may still be read; keep at least 1h")
+    return {
+        name: table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+        for name, table in _choose(location, names)
+    }
+
+
+def _choose(location: Location, names: Iterable[str], *, carried: bool = True) -> list[tuple[str, DeltaTable]]:
+    """Open some tables, or all; ``BadOption`` for a name that no table has."""
+    known = [*read_progress(location).versions, "batches"]
+    if not carried:
+        known = [name for name in known if not name.startswith("carried_")]
+    chosen = list(names) or known
+    for name in chosen:
+        if name not in known:
+            raise BadOption("table", f"there is no table {name!r}; there are {', '.join(known)}")
+    return [(name, open_table(location, name)) for name in chosen]
+
+
+# -- looking
+
+
+def count_bytes(location: Location) -> int:
+    """Sum the bytes of the files that all tables have now, those of old versions left out."""
+    return sum(sum(_sizes(table)) for _, table in _choose(location, ()))
+
+
+def list_batches(location: Location) -> list[dict[str, Any]]:
+    """List the batches from old to new: ``batch``, ``at``, ``events``, ``seconds``."""
+    ((_, batches),) = _choose(location, ["batches"])
+    # Not as a dataset of Arrow: its threads may outlive the interpreter, which aborts then.
+    asked = QueryBuilder().register("batches", batches)
+    found = pa.table(asked.execute("select batch, at, events, seconds from batches order by batch"))
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
+def list_versions(location: Location, name: str) -> list[dict[str, Any]]:
+    """List the versions of a table that its log still has, from old to new: ``version``, ``at``, ``operation``.
+
+    Those that a batch made have its number, too: ``batch``.
+    """
+    ((_, table),) = _choose(location, [name])
+    return [
+        {
+            "version": commit["version"],
+            "at": instant(commit["timestamp"] * 1000),
+            "operation": commit["operation"],
+            **({"batch": int(commit["batch"])} if "batch" in commit else {}),
+        }
+        for commit in reversed(table.history())
+    ]
+
+
+# -- merging beside a pipeline
+
+
+class Merging:
+    """Merging beside a running pipeline, in a thread of its own; a merge that fails is logged and tried again later."""
+
+    def __init__(self, location: Location, every_batches: int) -> None:
+        self._location, self._every = location, every_batches
+        self._batches = 0
+        self._running: threading.Thread | None = None
+
+    def batch_made(self) -> None:
+        """Count a batch; begin to merge when it is time."""
+        self._batches += 1
+        if not self._every or self._batches < self._every or (self._running is not None and self._running.is_alive()):
+            return
+        self._batches = 0
+        self._running = threading.Thread(target=self._merge, name="merge", daemon=True)
+        self._running.start()
+
+    def _merge(self) -> None:
+        try:
+            progress = read_progress(self._location)
+        except Exception:
+            log.warning("small files could not be merged, which is tried again later", exc_info=True)
+            return
+        for name in [*progress.versions, "batches"]:
+            try:
+                if not name.startswith("carried_") and _has_small_files(open_table(self._location, name)):
+                    merge_files(self._location, [name])
+            except Exception:
+                log.warning("small files of %r could not be merged, which is tried again later", name, exc_info=True)
+
+    def close(self) -> None:
+        """Wait for a merge that is under way."""
+        if self._running is not None:
+            self._running.join()
+
+
+def _has_small_files(table: DeltaTable) -> bool:
+    return sum(size < MERGED_BYTES // 4 for size in _sizes(table)) >= MERGE_FILES
+
+
+def _sizes(table: DeltaTable) -> list[int]:
+    sizes: list[int] = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+    return sizes

@@ -1,0 +1,199 @@
+"""States that a pipeline publishes while it runs: how far it is, the newest rollups, its alarms and expectations.
+
+    PREFIX/pipeline/batch               the last batch: number, events, seconds, when
+    PREFIX/pipeline/lag                 how far behind: events, seconds
+    PREFIX/pipeline/rate                events per second of the last batch, events since the start
+    PREFIX/rollups/1s/BUS/PATH          the newest complete window of a state; also 1m and 1h
+    PREFIX/alarms/ALARM/BUS/PATH        raised or cleared, since when, by which value
+    PREFIX/expectations/TABLE/NAME      rows that were looked at in the last batch, and rows that failed so far
+    PREFIX/STAGE/PATH                   rows of a stage of the user's own, where it asks for that
+    PREFIX/query/...                    methods to ask the tables, see ``answers``
+
+The states belong to a peer of the driver and go with it. Rows are shown when they are committed; showing them again
+changes nothing. What happens below the prefix is recorded like anything else, but never shown: a batch that has nothing
+else shows nothing, or the pipeline would keep itself busy for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+from jetbus.errors import JetError, NotConnected, Occupied
+from jetbus.journal.instants import write_instant
+from jetbus.peer import Peer
+from jetbus.spark.answers import Answers
+from jetbus.spark.batch import Made
+from jetbus.spark.catalog import OPEN_ALARMS, Tables
+from jetbus.spark.clock import micros
+from jetbus.spark.errors import BadOption
+from jetbus.spark.options import Daemon
+from jetbus.spark.own_stages import OwnStage
+from jetbus.spark.schemas import TABLES, Table
+from jetbus.spark.sink import STATES_MAX, Publisher, plain
+
+if TYPE_CHECKING:
+    from jetbus.spark.pipeline import Batch
+
+__all__ = ["Publishing"]
+
+ROLLUP_COLUMNS = ("window_start", "window_end", "count", "min", "max", "mean", "time_mean", "first", "last")
+ALARM_COLUMNS = ("what", "severity", "ts", "raised_at", "value")
+
+log = logging.getLogger("jetbus.spark")
+
+
+class Publishing:
+    """The states of one pipeline, from its start to its end."""
+
+    def __init__(self, daemon: Daemon, prefix: str, own: Iterable[OwnStage] = ()) -> None:
+        self._own = [stage for stage in own if stage.publish]
+        self.prefix = prefix.strip("/")
+        if not self.prefix or self.prefix.startswith("$jet"):
+            raise BadOption("publish", f"{prefix!r} is no place for states; give one of your own, such as spark/plant")
+        self._peer = Peer(daemon.url, name="spark", user=daemon.user, password=daemon.password)
+        self._waiting: dict[str, Any] = {}
+        self._events = 0
+        self._failed: dict[str, int] = {}
+        try:
+            self._peer.connect()
+        except (JetError, OSError, ValueError) as problem:
+            raise BadOption("publish", str(problem)) from problem
+        self._states = Publisher(self._peer, self.prefix)
+        self._answers: Answers | None = None
+
+    def begin(self, spark: SparkSession, tables: Tables, *, query_groups: Sequence[str], query_open: bool) -> None:
+        """Show what is known from earlier runs: the last batch, alarms that are still raised, the newest rollups.
+
+        And answer questions from now on, if anybody may ask.
+        """
+        first = {"pipeline/batch": {"number": tables.progress.batch, "events": 0, "seconds": 0.0, "at": None}}
+        try:
+            self._states.show(first.items())
+        except Occupied as problem:
+            taken = f"{self.prefix}/pipeline/batch"
+            raise BadOption(
+                "publish", f"{taken} is there already; choose another prefix, or stop the one that publishes there"
+            ) from problem
+        except JetError as problem:
+            raise BadOption("publish", str(problem)) from problem
+        if query_groups or query_open:
+            self._answers = Answers(spark, tables.location)
+            self._answers.offer(self._peer, self.prefix, query_groups)
+        raised = tables.frame(OPEN_ALARMS).where(F.col("what") == "raised")
+        self._show({**self._alarms(raised), **self._rollups(_newest_rollups(tables))})
+
+    # -- rows of a batch
+
+    def show_alarms(self, rows: DataFrame) -> None:
+        """Show alarms that were raised or cleared."""
+        self._show(self._alarms(rows))
+
+    def show_batch(self, spark: SparkSession, made: Made) -> None:
+        """Show the rows of a batch that was committed."""
+
+        def rows(name: str, table: Table) -> DataFrame:
+            return spark.read.schema(table.stored).parquet(made.folders[name]).where(F.col("day").isNotNull())
+
+        found: dict[str, Any] = {}
+        if "rollups" in made.folders:
+            found |= self._rollups(rows("rollups", TABLES["rollups"]))
+        for own in self._own:
+            if own.name in made.folders:
+                found |= self._rows(own, rows(own.name, own.table))
+        for one in made.outcomes:
+            path = f"expectations/{one.expectation.table}/{one.expectation.name}"
+            self._failed[path] = self._failed.get(path, 0) + one.failed
+            found[path] = {"rows": one.rows, "failed": one.failed, "failed_so_far": self._failed[path]}
+        if found:
+            self._show(found)
+
+    def show_progress(self, batch: Batch) -> None:
+        """Show how far the pipeline is."""
+        self._events += batch.events
+        about = {
+            "pipeline/batch": {
+                "number": batch.number,
+                "events": batch.events,
+                "seconds": round(batch.seconds, 3),
+                "at": write_instant(micros(batch.at)),
+            },
+            "pipeline/lag": {"events": batch.behind, "seconds": round(batch.lag_s, 3)},
+            "pipeline/rate": {"events_per_s": round(batch.events_per_s, 1), "events": self._events},
+        }
+        self._show(about)
+
+    def close(self) -> None:
+        """Take everything off the bus."""
+        self._peer.close()
+        if self._answers is not None:
+            self._answers.close()
+
+    def _show(self, values: dict[str, Any]) -> None:
+        """Show these, and what could not be shown before: tables go on while the daemon is away."""
+        self._waiting |= values
+        try:
+            self._states.show(self._waiting.items())
+        except NotConnected as problem:
+            log.warning("the daemon is away, states are published when it is back: %s", problem)
+        except (JetError, BadOption):
+            self._waiting = {}
+            log.exception("a batch could not be published")
+        else:
+            self._waiting = {}
+
+    # -- rows as values
+
+    def _rollups(self, rows: DataFrame) -> dict[str, Any]:
+        """Give the newest window of each state."""
+        found = self._newest(rows, ("size", "bus", "path"), "window_start", ROLLUP_COLUMNS)
+        return {
+            f"rollups/{row['size']}/{row['bus']}/{row['path']}": {name: plain(row[name]) for name in ROLLUP_COLUMNS}
+            for row in found
+        }
+
+    def _alarms(self, rows: DataFrame) -> dict[str, Any]:
+        """Give the last row of each alarm and path; a value of the bus is what it was there."""
+        found = self._newest(rows, ("alarm", "bus", "path"), "seq", ALARM_COLUMNS)
+        shown = {}
+        for row in found:
+            cells = {name: plain(row[name]) for name in ALARM_COLUMNS}
+            value = None if cells["value"] is None else json.loads(cells["value"])
+            shown[f"alarms/{row['alarm']}/{row['bus']}/{row['path']}"] = {**cells, "value": value}
+        return shown
+
+    def _rows(self, own: OwnStage, rows: DataFrame) -> dict[str, Any]:
+        """Give the newest row of each path: the other columns are the value."""
+        names = tuple(name for name in own.table.names if name != "path")
+        found = self._newest(rows, ("path",), str(own.table.time), names)
+        return {f"{own.name}/{row['path']}": {name: plain(row[name]) for name in names} for row in found}
+
+    def _newest(
+        self, rows: DataFrame, key: tuple[str, ...], order: str, columns: tuple[str, ...]
+    ) -> list[dict[str, Any]]:
+        """Collect the last row of each key, those below our own prefix left out."""
+        foreign = rows.where(F.col("path").isNotNull() & ~F.col("path").startswith(f"{self.prefix}/"))
+        rest = F.max_by(F.struct(*columns), F.col(order)).alias("rest")
+        found = foreign.groupBy(*key).agg(rest).select(*key, "rest.*").limit(STATES_MAX + 1).collect()
+        return [row.asDict() for row in found]
+
+
+def _newest_rollups(tables: Tables) -> DataFrame:
+    """Read the last windows of each size; statistics of files say where these are."""
+    rows = tables.frame("rollups")
+    ends: dict[str, Any] = {}
+    for one in tables.actions("rollups"):
+        size, end = one["partition.size"], one.get("max.window_start")
+        if end is not None and (size not in ends or end > ends[size]):
+            ends[size] = end
+    is_last = [
+        (F.col("size") == size) & (F.col("window_start") >= F.timestamp_micros(F.lit(micros(end))))
+        for size, end in ends.items()
+    ]
+    return rows.where(reduce(Column.__or__, is_last, F.lit(False)))

@@ -1,0 +1,182 @@
+"""Rollups: the numbers of each state per window of 1 s, 1 min and 1 h, from the values of its history.
+
+A value counts in the window in which it came, and weighs in every window it was in force for. Windows in which no value
+came have no row, so a value matters to two windows of a size at most: the one it came in (its head) and the one it
+ended in (its tail).
+
+    window      |         |         |         |
+    value          o===================x               o came, x ended
+    weight         ^ head ^         ^tail^
+
+Windows are summed up from **parts**, which only have to be added. A batch makes the parts of its own values; those of
+windows that are not complete are carried, and added up when time has come to the end of the window. A value that is
+still in force when its batch ends is taken to last until its window ends; if it ends earlier, the batch in which it
+does adds a part with a negative weight. So a batch reads nothing about windows that it does not complete.
+
+Parts of a minute and an hour are made from those of a second: the head of a value lies in one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+from jetbus.spark.clock import Clock
+from jetbus.spark.schemas import CARRIED, TABLES
+
+__all__ = ["WINDOWS_US", "complete_windows", "fold_windows", "open_windows", "window_parts"]
+
+WINDOWS_US: Mapping[str, int] = MappingProxyType({"1s": 1_000_000, "1m": 60_000_000, "1h": 3_600_000_000})
+"""The sizes of windows, in microseconds, by their names; each is a multiple of the one before."""
+
+_SECOND_US = WINDOWS_US["1s"]
+_SIZE_US = " ".join(f"when '{size}' then {us}L" for size, us in WINDOWS_US.items())
+_END = f"timestamp_micros(start_us + case size {_SIZE_US} end)"
+_WINDOW = ("bus", "path", "size", "start_us")
+
+
+def window_parts(values: DataFrame, clock: Clock, carried: DataFrame | None = None) -> DataFrame:
+    """Sum up windows from rows of history, among them those in force, and from the parts that were carried.
+
+    Columns are those of the carried windows, with ``before`` and ``now`` of the bus. Rows of history up to
+    ``before_seq`` are known to the parts already.
+    """
+    # true and false count as 1 and 0: their time-weighted mean is the share of time that something was on.
+    numbers = values.selectExpr(
+        *("bus", "path", "seq", "coalesce(num, cast(cast(flag as int) as double)) as x"),
+        *("unix_micros(valid_from) as begin_us", "unix_micros(valid_to) as end_us"),
+    ).where("x is not null")
+    parts = _by_size(_by_second(clock.join_now(numbers)))
+    if carried is not None:
+        ends_now = clock.join_now(carried).where(f"{_END} > before and {_END} <= now")
+        parts = parts.union(ends_now.select(parts.columns))
+    return clock.join_now(_added(parts))
+
+
+def complete_windows(parts: DataFrame) -> DataFrame:
+    """Select the windows that are complete, as rows of the table of rollups."""
+    made = {
+        "window_start": "timestamp_micros(start_us)",
+        "window_end": _END,
+        "time_mean": "if(known_us > 0, area / (known_us / 1e6D), null)",
+        "known_s": "known_us / 1e6D",
+        "stddev": "if(count > 1, sqrt(squares / (count - 1)), null)",
+    }
+    columns = [f"{made.get(name, f'`{name}`')} as `{name}`" for name in TABLES["rollups"].names]
+    return parts.where(f"{_END} <= now and count > 0").selectExpr(*columns)
+
+
+def open_windows(parts: DataFrame) -> DataFrame:
+    """Select the parts of windows that are not complete."""
+    return parts.where(f"{_END} > now").select(CARRIED["windows"].names)
+
+
+def fold_windows(carried: DataFrame, clock: Clock) -> DataFrame:
+    """Add up the parts of each window that is still open, and leave out all others."""
+    still_open = clock.join_now(carried).where(f"{_END} > now").select(CARRIED["windows"].names)
+    return _added(still_open).select(CARRIED["windows"].names)
+
+
+# -- parts
+
+
+def _start(us: str, size_us: int) -> str:
+    return f"({us} - pmod({us}, {size_us}L))"
+
+
+def _by_second(numbers: DataFrame) -> DataFrame:
+    """Sum up heads by second, each with its weight in the minute and the hour, too, and tails by their windows."""
+    is_new = "(before_seq is null or seq > before_seq)"
+    weights = {
+        size: f"if({is_new}, least(coalesce(end_us, {ends}), {ends}) - begin_us, 0L)"
+        for size, us in WINDOWS_US.items()
+        for ends in [f"({_start('begin_us', us)} + {us}L)"]
+    }
+    head = _element("1s", _start("begin_us", _SECOND_US), f"if({is_new}, 1L, 0L)", weights)
+    others = [one for size, us in WINDOWS_US.items() for one in (_tail(size, us), _shortfall(size, us, is_new))]
+    ends_inside = f"{_start('begin_us', _SECOND_US)} = {_start('end_us', _SECOND_US)}"
+    # Most values end in the second they came in, and have nothing but a head.
+    elements = f"if({is_new} and coalesce({ends_inside}, true), array({head}), array({head}, {', '.join(others)}))"
+    rows = numbers.selectExpr("bus", "path", "seq", "x", f"explode({elements}) as part")
+    rows = rows.where("part is not null").selectExpr("bus", "path", "seq", "x", "part.*")
+    came, came_seq = "if(came = 1, x, null)", "if(came = 1, seq, null)"
+    weighed = [f"sum(us_{size}) as us_{size}" for size in WINDOWS_US]
+    areas = [f"sum(x * us_{size} / 1e6D) as area_{size}" for size in WINDOWS_US]
+    return _grouped(
+        rows,
+        "sum(came) as count",
+        f"min({came}) as min",
+        f"max({came}) as max",
+        f"avg({came}) as mean",
+        f"coalesce(var_pop({came}) * sum(came), 0D) as squares",
+        f"min_by(x, {came_seq}) as first",
+        f"max_by(x, {came_seq}) as last",
+        f"min({came_seq}) as first_seq",
+        f"max({came_seq}) as last_seq",
+        *weighed,
+        *areas,
+    )
+
+
+def _grouped(rows: DataFrame, *sums: str) -> DataFrame:
+    return rows.groupBy(*_WINDOW).agg(*[F.expr(one) for one in sums])
+
+
+def _element(size: str, start: str, came: str, weights: Mapping[str, str]) -> str:
+    """Make one element of a row: how many values came in a window, and for how long the value weighs in it."""
+    us = ", ".join(f"'us_{name}', {weights.get(name, '0L')}" for name in WINDOWS_US)
+    return f"named_struct('size', '{size}', 'start_us', {start}, 'came', {came}, {us})"
+
+
+def _tail(size: str, size_us: int) -> str:
+    """Make the element of the window that a value ended in, where that is a later one."""
+    start = _start("end_us", size_us)
+    return (
+        f"if({start} > begin_us and end_us > {start}, {_element(size, start, '0L', {size: f'end_us - {start}'})}, null)"
+    )
+
+
+def _shortfall(size: str, size_us: int, is_new: str) -> str:
+    """Make the element that takes back what a carried value was taken to last beyond its end."""
+    start = _start("begin_us", size_us)
+    short = f"end_us - {start} - {size_us}L"
+    return f"if(not {is_new} and {short} < 0, {_element(size, start, '0L', {size: short})}, null)"
+
+
+def _by_size(seconds: DataFrame) -> DataFrame:
+    """Turn sums by second into parts of windows of every size; a tail is part of its own window only."""
+    elements = ", ".join(
+        f"if(size = '{size}'{'' if size == '1s' else ' or count > 0'}, named_struct('size', '{size}', "
+        f"'start_us', {_start('start_us', us)}, 'known_us', us_{size}, 'area', area_{size}), null)"
+        for size, us in WINDOWS_US.items()
+    )
+    kept = ("count", "min", "max", "mean", "squares", "first", "last", "first_seq", "last_seq")
+    rows = seconds.selectExpr("bus", "path", *kept, f"explode(array({elements})) as part")
+    return rows.where("part is not null").selectExpr("bus", "path", *kept, "part.*")
+
+
+def _added(parts: DataFrame) -> DataFrame:
+    """Add up the parts of each window.
+
+    Squared distances are moved to the common mean before they are added: sums of squares would lose all digits where
+    numbers are large and differ little.
+    """
+    window = f"over (partition by {', '.join(_WINDOW)})"
+    rows = parts.selectExpr("*", f"sum(count * mean) {window} / nullif(sum(count) {window}, 0) as common")
+    return _grouped(
+        rows,
+        "sum(count) as count",
+        "min(min) as min",
+        "max(max) as max",
+        "first(common) as mean",
+        "sum(squares + coalesce(count * (mean - common) * (mean - common), 0D)) as squares",
+        "sum(known_us) as known_us",
+        "sum(area) as area",
+        "min_by(first, first_seq) as first",
+        "max_by(last, last_seq) as last",
+        "min(first_seq) as first_seq",
+        "max(last_seq) as last_seq",
+    )
