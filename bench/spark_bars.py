@@ -2,6 +2,8 @@
 
     .venv/bin/python bench/spark_bars.py --events 10000000
     .venv/bin/python bench/spark_bars.py --events 50000000 --only pipeline --every 5000000    is the cost flat?
+    .venv/bin/python bench/spark_bars.py --only pipeline --paths 1000000                      do many paths end?
+    .venv/bin/python bench/spark_bars.py --only pipeline --master 'local[1]'                  what does a core give?
 
 Prints a line per figure. Scans are `noop` writes, so that all columns are really read. Ours and Spark's own run in
 turn, five times; the first time is that of a cold Java machine and does not count, of the others the medians do. Trust
@@ -42,17 +44,17 @@ hold = "1s"
 COLUMNS = "ts timestamp, path string, value string"
 
 
-def write_journal(directory: Path, events: int) -> None:
-    """A plant of a thousand sensors, each of which changes twenty times a second."""
+def write_journal(directory: Path, events: int, count: int = PATHS) -> None:
+    """Write the journal of a plant: by default a thousand sensors, each of which changes twenty times a second."""
     settings = journal.Settings(bus="plant", fsync="never")
     with journal.Writer(directory, settings, now_us=lambda: BEGIN_US) as writer:
-        paths = [f"plant/line{n % 10}/machine{n // 10}/sensor" for n in range(PATHS)]
+        paths = [f"plant/line{n % 10}/machine{n // 10}/sensor" for n in range(count)]
         for path in paths:
             writer.append("add", "state", path, b"0", "plant#1")
-        for n in range(events - PATHS):
+        for n in range(events - count):
             if n % 200 == 0:
                 writer.now_us = BEGIN_US + n * 1_000_000 // RATE_PER_S
-            writer.change(paths[n * 7919 % PATHS], b"%.3f" % (50 + 40 * math.sin(n / 5000) + n % 13), "plant#1")
+            writer.change(paths[n * 7919 % count], b"%.3f" % (50 + 40 * math.sin(n / 5000) + n % 13), "plant#1")
             if n % 10_000 == 9_999:
                 writer.commit()
 
@@ -203,18 +205,19 @@ def limit(events: int, seconds: float, used_s: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--paths", type=int, default=PATHS, help="states of the plant")
     parser.add_argument("--batch-events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=4, help="of each comparison")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--only", choices=["compare", "pipeline"])
     parser.add_argument("--every", type=int, default=0, help="show what each stretch of so many events costs")
-    parser.add_argument("--no-alarms", action="store_true", help="leave out the one stage that asks Spark for SQL")
+    parser.add_argument("--no-alarms", action="store_true", help="without the alarm on all paths")
     given = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="jetbus-spark-"))
     try:
         print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
-        seconds = timed(lambda: write_journal(scratch / "journal", given.events))
+        seconds = timed(lambda: write_journal(scratch / "journal", given.events, given.paths))
         print(f"{'journal written':28} {given.events / seconds:12,.0f} events/s")
         spark = session(given.master, memory=given.memory)
         if given.only != "compare":

@@ -32,7 +32,7 @@ rule = "plant/*"
 when = "num > 50"
 """
 WITHIN_S = 120.0
-BARS_S = {"median": 1.0, "95 %": 2.0}
+BARS_S = {"median": 1.2, "95 %": 2.5}
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from jetbus.spark import Pipeline, session
 from jetbus.spark.buses import OpenBuses
 from jetbus.spark.options import read_options
 from jetbus.spark.pipeline import where
+from jetbus.spark.schemas import TABLES
 
 BEGIN_US = 1_772_323_200_000_000
 STATES = 20
@@ -70,9 +71,8 @@ def measure(spark: SparkSession, root: Path, tables: Path, events: int) -> list[
         before_s = cpu_s()
         seconds = timed(pipeline.run_once)
         used_s = cpu_s() - before_s
-        manifest = pipeline.store.manifest
-        assert sum(manifest.seqs.values()) == events
-    written = sum(file.bytes for files in manifest.tables.values() for file in files)
+        assert sum(pipeline.store.progress.seqs.values()) == events
+    written = sum(bytes_below(tables / name) for name in TABLES if (tables / name).exists())
     return [
         f"{look_s(root) * 1000:.0f}",
         f"{seconds:.1f}",
