@@ -1,18 +1,16 @@
-"""What whoever runs queries and jobs needs of Spark: what is raised for a wrong one, in our own words where it is ours,
-and that it is told only once."""
+"""Errors of Spark's queries, in words of our own where the cause is ours, and told only once."""
 
 from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError as JobError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException as QueryError
 from pyspark.errors import StreamingQueryException
 from pyspark.logger import PySparkLogger
 
 from jetbus.spark.errors import DataLoss, JetSparkError
 
-__all__ = ["JobError", "QueryError", "explained", "first_sentence", "tell_once"]
+__all__ = ["QueryError", "explained", "first_sentence", "tell_once"]
 
 _OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")
 
@@ -23,13 +21,13 @@ def tell_once() -> None:
 
 
 def first_sentence(problem: Exception) -> str:
-    """What Spark has against a query, without its plan."""
+    """Return Spark's objection to a query, without the plan that follows it."""
     return " ".join(str(problem).split("\n\n")[0].split("\n== SQL")[0].split(";")[0].split())
 
 
 def explained(problem: Exception) -> Exception:
-    """What ended a stream or a job, in the words of the one who said so first; Spark wraps it in its own."""
-    if not isinstance(problem, StreamingQueryException | JobError):
+    """Return the error that ended a stream as it was first raised; Spark wraps it in its own."""
+    if not isinstance(problem, StreamingQueryException):
         return problem
     found = _OWN_ERROR.findall(str(problem))
     kind, sentence = found[-1] if found else ("", f"Spark has ended the run: {first_sentence(problem)}")

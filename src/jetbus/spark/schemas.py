@@ -251,7 +251,7 @@ _BATCHES = Table(
     "One row per batch, written last: a batch counts from then on.",
     (
         Column("batch", "bigint", "number of the batch"),
-        Column("at", "timestamp", "when it was committed"),
+        Column("at", "timestamp", "when it began"),
         Column("events", "bigint", "how many events it had"),
         Column("seconds", "double", "how long it took"),
         Column("seqs", "string", "JSON: the last event of each bus that is in the tables"),
