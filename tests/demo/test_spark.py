@@ -41,7 +41,7 @@ def test_spark_joins(tmp_path: Path) -> None:
         assert running.end(signal.SIGTERM) == (0, "")
         told = re.search(r"in (\d+) batches Spark published (\d+) rollups .* and raised (\d+) alarms", running.said[-1])
         assert told, running.said
-        assert all(int(number) > 0 for number in told.groups())
+        assert all(int(number) > 0 for number in told.groups()), running.said[-1]
     assert left_behind(tmp_path) == ([], [])
 
 

@@ -63,7 +63,7 @@ class Demo:
         """What was done so far."""
         journal = (await self._peer.get("$jet/journal/stats")).get("$jet/journal/stats", {})
         seen = self.seen
-        return Summary(seen.seconds, journal.get("events", 0), seen.states, seen.rollups, seen.raised, seen.batch())
+        return Summary(seen.seconds, journal.get("events", 0), seen.states, seen.rollups, seen.raised, seen.batches())
 
 
 @asynccontextmanager

@@ -110,9 +110,10 @@ class Seen:
         """How far Spark was behind with its newest batch."""
         return float(_member(self.values.get(f"{PIPELINE}lag"), "seconds") or 0)
 
-    def batch(self) -> int:
-        """The number of Spark's newest batch."""
-        return int(_member(self.values.get(f"{PIPELINE}batch"), "number") or 0)
+    def batches(self) -> int:
+        """Count the batches that Spark has made; it numbers them from 0, and -1 stands for none."""
+        number = _member(self.values.get(f"{PIPELINE}batch"), "number")
+        return number + 1 if isinstance(number, int) else 0
 
 
 def _member(told: Any, name: str) -> Any:

@@ -111,7 +111,7 @@ def spark_line(demo: Demo) -> str:
         case Phase.READING:
             return f"Spark is reading the journal ... ({seen.seconds:.0f} s)"
     alarms = f"{seen.raised} {'alarm' if seen.raised == 1 else 'alarms'} raised"
-    return f"Spark is publishing: batch {seen.batch()}, {seen.lag_s():.1f} s behind, {seen.rollups} rollups, {alarms}"
+    return f"Spark is publishing: batch {seen.batches()}, {seen.lag_s():.1f} s behind, {seen.rollups} rollups, {alarms}"
 
 
 def bus_line(demo: Demo) -> str:

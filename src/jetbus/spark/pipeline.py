@@ -57,7 +57,7 @@ from jetbus.spark.publishing import Publishing
 from jetbus.spark.queries import explained
 from jetbus.spark.source import closing_all
 from jetbus.spark.store import Store
-from jetbus.spark.ticks import read_offset
+from jetbus.spark.ticks import Position, read_offset
 
 __all__ = ["Batch", "Pipeline", "where"]
 
@@ -424,10 +424,17 @@ def _behind(progress: StreamingQueryProgress) -> int:
     """Count the events that the source had beyond a batch, by the offsets that Spark tells."""
     count = 0
     for source in progress.sources:
-        if source.latestOffset and source.endOffset:
-            latest, end = (read_offset(json.loads(text)) for text in (source.latestOffset, source.endOffset))
-            count += sum(max(0, latest[bus].seq - (end[bus].seq if bus in end else 0)) for bus in latest)
+        latest, end = _offset(source.latestOffset), _offset(source.endOffset)
+        count += sum(max(0, latest[bus].seq - end[bus].seq) for bus in latest if bus in end)
     return count
+
+
+def _offset(text: str | None) -> dict[str, Position]:
+    """Read an offset of the source; Spark may have none, as for a batch that began before it looked."""
+    try:
+        return read_offset(json.loads(text or "{}") or {})
+    except ValueError:
+        return {}
 
 
 def _checked_alarms(file: str | Path | None, spark: SparkSession) -> tuple[Alarm, ...]:
