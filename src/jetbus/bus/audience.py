@@ -275,7 +275,7 @@ class Audience:
             self._tell_element("remove", element)
 
     def on_described(self, element: Element, data: bytes) -> None:
-        """What describes an element has changed, perhaps with its value; ``data`` are the changed members."""
+        """Tell of changed members of an element, ``data``, perhaps with a new value."""
         if self.value_test is not None and not (element in self.matched and self.sees_value(element)):
             self.on_change(element)  # it comes, goes or stays away
         elif self.dialect.tells_nodes:

@@ -110,7 +110,7 @@ class Bus:
         self.past: Past | None = None
         """Who can tell what was."""
         self.past_worker: Worker = self.worker
-        """Who reads the past. A disk may keep it waiting: nothing else should have to wait for it."""
+        """Threads that read the past. A disk may keep them waiting, and nothing else should have to wait for it."""
         self.limit_hits: Counter[str] = Counter()
         self.received = 0
         """Messages taken in so far."""
@@ -504,7 +504,7 @@ class Bus:
 
     @staticmethod
     def _description(session: Session, path: str, params: Params) -> legacy.Post:
-        """What a change says about an element, not about its value."""
+        """Return the change of an element that is not a change of its value."""
         if params.schema and not session.dialect.tells_nodes:
             return legacy.describe(path, bytes(params.schema))
         if params.element and session.dialect is CLASSIC:
@@ -678,7 +678,7 @@ class Bus:
 
 
 def _has_legacy(members: Sequence[bytes]) -> bool:
-    """Whether there is a request of 2012 among the members of a batch."""
+    """Tell whether there is a request of 2012 among the members of a batch."""
     for member in members:
         try:
             if legacy.is_legacy(jsonrpc.decode_envelope(member)):

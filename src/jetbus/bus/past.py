@@ -84,7 +84,7 @@ class Moment(Protocol):
 
 
 class Past(Protocol):
-    """Who can tell what was. ``as_of`` and ``since`` block and are called aside; refusals are ``JetError``s."""
+    """Journal that answers queries about the past. ``as_of`` and ``since`` block, so threads call them."""
 
     def check(self, auth: Auth | None, instant: Any, /) -> None:
         """Refuse whoever may not look back, and what is no instant."""
@@ -93,7 +93,7 @@ class Past(Protocol):
         """What the path rule matched at an instant."""
 
     def since(self, instant: Any, rule: Rule, last_seq: int, /) -> list[Happened]:
-        """What was there at an instant and what has happened to it since, up to a seq."""
+        """Return the tree at an instant and the events since then, up to a seq."""
 
     def bring_up_to_date(self, rule: Rule | None = None, /) -> Moment:
         """Have all that has happened put on record; with a rule, what happens to its paths later is kept."""

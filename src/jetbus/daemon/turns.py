@@ -1,4 +1,4 @@
-"""Whose messages come first, where that shows.
+"""The order in which messages of several connections are handled, where it shows.
 
 What is read from a connection is handled at once, which is the quickest way. It is not always the order in which
 messages were sent: epoll names the connection that was served last before all others, and a read brings what was sent
@@ -41,9 +41,9 @@ class Turns:
         self._gather = gather
         self._gathered = gathered
         self.fair = False
-        """Whether messages are to be collected."""
+        """Messages are to be collected."""
         self.handling = False
-        """Whether the collected ones are being handled."""
+        """Collected messages are being handled."""
         self.served: Connection | None = None
         """The connection that was served last."""
         self._served_at = 0.0
@@ -79,7 +79,7 @@ class Turns:
             self._loop.call_soon(self._loop.call_soon, self._handle)
 
     def take(self, connection: Connection) -> list[bytes]:
-        """What is kept of a connection that ends."""
+        """Remove and return the messages that are kept of a connection that ends."""
         return self._queues.pop(connection, [])
 
     def _handle(self) -> None:

@@ -95,8 +95,8 @@ class Made:
 def make_batch(plan: Plan, rows: DataFrame, number: int, *, is_first: bool = False) -> Made | None:
     """Make tables of the rows of a batch and commit them; None if there is nothing new in it.
 
-    The ``first`` batch of a run may have events that are in the tables already: Spark's checkpoint is behind them if
-    the run before was killed.
+    The first batch of a run, ``is_first``, may have events that are in the tables already: Spark's checkpoint is behind
+    them if the run before was killed.
     """
     return _Batch(plan, max(number, plan.store.progress.batch + 1)).make(rows, is_first=is_first)
 

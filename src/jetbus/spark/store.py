@@ -54,9 +54,6 @@ APPLICATION = "jetbus"
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Where Spark puts rows without a day: these are no rows of a table."""
 COMMITS_AT_ONCE = 4
-_DESCRIBED = "jetbus "
-"""How the description of a table of a user's stage begins; its columns follow from the schema."""
-
 _EXTENT = ("batch", "seqs", "clock")
 """What a commit says of its batch: two batches that are alike in this have the same rows."""
 
