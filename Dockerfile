@@ -9,7 +9,8 @@
 FROM python:3.13 AS build
 # There is no git here to ask which tag this is.
 ARG VERSION=0.1.0.dev0
-COPY pyproject.toml README.md LICENSE /src/
+COPY pyproject.toml setup.py README.md LICENSE /src/
+COPY build_backend /src/build_backend
 COPY src /src/src
 RUN SETUPTOOLS_SCM_PRETEND_VERSION=$VERSION pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src
 

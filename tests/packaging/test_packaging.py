@@ -1,4 +1,4 @@
-"""What is released: the wheel and the sources, installed as a user does, in environments that have nothing else."""
+"""Releases: the wheel and the sources, installed as a user does, in otherwise empty environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jetbus.peer import iterating
+from jetbus.peer import handles
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("jetbus", "pyspark_jet")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(1200)  # installing fetches what it installs
 
 
 def run(*command: str | Path, fails: bool = False, variables: Mapping[str, str] | None = None) -> str:
-    """What a command prints, both streams; whether it fails must be as expected."""
+    """Return the output of a command, both streams; check that it fails or succeeds as expected."""
     ran = subprocess.run(
         list(map(str, command)),
         stdout=subprocess.PIPE,
@@ -89,7 +89,7 @@ def names_in(wheel: Path) -> set[str]:
         return {name for name in packed.namelist() if ".dist-info/" not in name}
 
 
-COMPILED = {"jetbus/peer/_iterating.abi3.so", "jetbus/wire/_scan.abi3.so"} if iterating.COMPILED else set()
+COMPILED = {"jetbus/peer/_iterator.abi3.so", "jetbus/wire/_scan.abi3.so"} if handles.COMPILED else set()
 """What is compiled where the tests run, and thus there is a compiler."""
 
 
@@ -114,33 +114,35 @@ def sources(tmp_path: Path) -> Path:
     folder = tmp_path / "sources"
     left = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT / "src", folder / "src", ignore=left)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "build_backend", folder / "build_backend")
     return folder
 
 
 def test_sources_without_their_history(wheel: Path, sources: Path, tmp_path: Path) -> None:
-    """What is built from the bare sources is the same."""
+    """A wheel built from the bare sources is the same."""
     assert names_in(built(sources, tmp_path / "dist")) == names_in(wheel)
 
 
 def test_without_a_compiler(wheel: Path, sources: Path, tmp_path: Path) -> None:
-    """Where nothing can be compiled the wheel is built all the same, and a fetch is iterated over in Python."""
+    """Without a compiler the wheel is built all the same, and fetches are iterated over in Python."""
     bare = built(sources, tmp_path / "dist", CC="false")
     assert names_in(bare) == names_in(wheel) - COMPILED
-    program = "from jetbus.peer import iterating; print(iterating.COMPILED, iterating.__file__)"
-    told = run(sys.executable, "-c", program, variables={"PYTHONPATH": str(bare)})
-    assert told == f"False {bare / 'jetbus' / 'peer' / 'iterating.py'}\n"
+    program = "from jetbus.peer import handles; print(handles.COMPILED, handles.__file__)"
+    print_version = run(sys.executable, "-c", program, variables={"PYTHONPATH": str(bare)})
+    assert print_version == f"False {bare / 'jetbus' / 'peer' / 'handles.py'}\n"
 
 
 def test_the_sources_are_whole(released: Path) -> None:
-    """Who has the packed sources can read them, test them and build them again."""
+    """The packed sources can be read, tested and built again."""
     (packed,) = released.glob("*.tar.gz")
     with tarfile.open(packed) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "docs/daemon.md"} <= names
+    assert {"setup.py", "web/src/main.tsx", "src/jetbus/radar/static/index.html"} <= names
     assert {"tests/conftest.py", "examples/watch.py", "src/jetbus/__init__.py"} <= names
-    assert {"src/jetbus/peer/_iterating.c", "src/jetbus/wire/_scan.c"} <= names
+    assert {"src/jetbus/peer/_iterator.c", "src/jetbus/wire/_scan.c"} <= names
     assert [name for name in names if "node_modules" in name or ".venv" in name or name.endswith(".so")] == []
 
 
@@ -150,19 +152,19 @@ def test_the_tag_is_the_version(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         run("git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@localhost", *words)
 
-    def told() -> str:
+    def print_version() -> str:
         command = [sys.executable, "-m", "setuptools_scm"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
 
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    assert told() == "0.1.0.dev0"
+    assert print_version() == "0.1.0.dev0"
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "--message", "all")
-    assert ".dev" in told()
+    assert ".dev" in print_version()
     git("tag", "v1.2.3")
-    assert told() == "1.2.3"
+    assert print_version() == "1.2.3"
 
 
 def test_pipx_installs_the_commands(wheel: Path, tmp_path: Path) -> None:
