@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -304,3 +305,34 @@ def test_well_formed_patterns_match_as_in_lua(pattern: str, path: str) -> None:
     """A well-formed pattern is accepted and matches exactly the paths it matches in Lua."""
     assert _ours(pattern, path) == tuple(_lua_match(path, pattern))
     assert _ours(pattern, path)[0]
+
+
+@dataclass
+class Counted:
+    """A meter of steps."""
+
+    units: int = 0
+    steps_left: int = 1_000_000
+
+
+def test_steps_of_several_matches_share_an_allowance() -> None:
+    """Back references take from one allowance for many matches; once it is used up they match nothing."""
+    counted = Counted(steps_left=5000)
+    doubled, plain = lua_matcher("^(.-)/%1$", counted), lua_matcher("^a[a-z/]*x", counted)
+    path = "a" * 30 + "/" + "a" * 30
+    assert doubled(path)
+    used = 5000 - counted.steps_left
+    assert 0 < used <= counted.units
+    matched = [doubled(path) for _ in range(5000 // used + 1)]
+    assert matched[0]
+    assert not matched[-1]
+    assert plain("abc/x")
+    assert counted.steps_left <= 0
+
+
+def test_steps_without_captures_are_counted_only() -> None:
+    """A pattern without back references reports its work and needs no allowance."""
+    counted = Counted(steps_left=0)
+    assert lua_matcher("^a[a-z]*x", counted)("abcx")
+    assert counted.units > 0
+    assert counted.steps_left == 0

@@ -22,7 +22,8 @@ from jetbus.rules import (
     read_matcher,
     read_rule,
 )
-from jetbus.rules.operators import ABSENT, field_of, field_text, parse_field
+from jetbus.rules.operators import ABSENT, FEW, find_field, format_field, parse_field
+from jetbus.rules.work import meter
 
 # Paths.
 
@@ -182,6 +183,17 @@ VALUE_RULES: dict[str, list[tuple[Any, list[Any], list[Any]]]] = {
         (BIG, [BIG + 1], [BIG, BIG - 1]),
         ("b", ["c", "ba"], ["b", "a", "", 1, None]),
     ],
+    "atMost": [
+        (10, [10, 10.0, 9, -1e300], [11, 10.01, "9", "", None, True, False, [], [9], {}]),
+        (BIG, [BIG - 1, BIG], [BIG + 1]),
+        ("b", ["a", "", "b", "B"], ["ba", "c", 1, None, True, ["a"]]),
+    ],
+    "atLeast": [
+        (10, [11, 10, 10.0, 1e300], [9, 9.99, "11", None, True, [11], {}]),
+        (-1, [0, -1], [False, True, -2]),
+        (BIG, [BIG, BIG + 1], [BIG - 1]),
+        ("b", ["c", "b"], ["a", "", 1, None]),
+    ],
     "equals": [
         (1, [1, 1.0], [True, "1", 2, None, [1], {}]),
         (1.5, [1.5], [1, "1.5"]),
@@ -298,7 +310,7 @@ FIELDS: dict[str, tuple[str, tuple[str | int, ...]]] = {
 def test_field_paths(text: str, steps: tuple[str | int, ...]) -> None:
     """A field path is names with dots between them and indexes in brackets, counted from 0."""
     assert parse_field(text) == steps
-    assert field_text(steps) == text
+    assert format_field(steps) == text
 
 
 NO_FIELDS = {
@@ -320,7 +332,7 @@ NO_FIELDS = {
 
 @pytest.mark.parametrize("text", NO_FIELDS.values(), ids=NO_FIELDS)
 def test_no_field_paths(text: str) -> None:
-    """What is no field path is refused wherever one is asked for."""
+    """Invalid field paths are refused everywhere."""
     with pytest.raises(InvalidRule, match="field path"):
         parse_field(text)
     with pytest.raises(InvalidRule):
@@ -353,7 +365,7 @@ FIELD_VALUES: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize(("value", "field", "found"), FIELD_VALUES.values(), ids=FIELD_VALUES)
 def test_field_of_a_value(value: Any, field: str, found: Any) -> None:
     """A field is found in objects by name and in lists by index, and nowhere else."""
-    assert field_of(value, parse_field(field)) is found
+    assert find_field(value, parse_field(field)) is found
 
 
 @pytest.mark.parametrize("op", ["equalsNot", "isType", "equals"])
@@ -492,12 +504,12 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize(("params", "error", "told"), REFUSED.values(), ids=REFUSED)
-def test_refused_rules(params: dict[str, Any], error: type[Exception], told: str) -> None:
+@pytest.mark.parametrize(("params", "error", "received"), REFUSED.values(), ids=REFUSED)
+def test_refused_rules(params: dict[str, Any], error: type[Exception], received: str) -> None:
     """A rule that cannot be is refused, and the error names what is wrong."""
     with pytest.raises(error) as refused:
         read_rule(params)
-    assert told in f"{refused.value} {vars(refused.value)}"
+    assert received in f"{refused.value} {vars(refused.value)}"
 
 
 @pytest.mark.parametrize("op", ["containsAllOf", "containsOneOf", "equalsOneOf", "equalsNotOneOf"])
@@ -512,6 +524,54 @@ def test_as_many_rules_as_allowed() -> None:
     """A fetch may have as many rules as the limit says."""
     rule = read_rule({"valueField": {f"f{number}": {"equals": number} for number in range(RULES_MAX)}})
     assert len(rule.value) == RULES_MAX
+
+
+# Long lists.
+
+_parts = st.lists(st.text("ab/", min_size=1, max_size=4), min_size=0, max_size=60)
+
+
+@settings(deadline=None)
+@given(_parts, st.text("abc/", max_size=10), st.integers(0, 1))
+def test_long_lists_against_plain_python(parts: list[str], path: str, empty: int) -> None:
+    """Many texts are found like few: by any text that is in the path."""
+    parts = [*parts, *[f"c{'c' * number}" for number in range(2, 2 + FEW)], *[""] * empty]
+    assert read_rule({"path": {"containsOneOf": parts}}).matches_path(path) is any(part in path for part in parts)
+    assert read_rule({"path": {"containsAllOf": parts}}).matches_path(path) is all(part in path for part in parts)
+
+
+_members = st.lists(
+    st.sampled_from([0, 1, 1.0, 2, True, False, None, "", "a", "1", BIG, float(BIG), [1], {"a": 1}]), max_size=6
+)
+
+
+@settings(deadline=None)
+@given(_members, _members)
+def test_members_against_plain_python(wanted: list[Any], value: list[Any]) -> None:
+    """Members are equal as JSON primitives are: true is not 1, 1.0 is, lists and objects equal nothing."""
+
+    def is_held(member: Any) -> bool:
+        return any(_holds({"value": {"equals": member}}, other) for other in value)
+
+    assert _holds({"value": {"hasAllOf": wanted}}, value) is all(map(is_held, wanted))
+    assert _holds({"value": {"hasOneOf": wanted}}, value) is any(map(is_held, wanted))
+
+
+def test_long_lists_take_linear_work() -> None:
+    """Lists of ten thousand are compared in as many steps, and as many texts looked for in a path by its length."""
+    many = list(range(ALTERNATIVES_MAX))
+    texts = [f"{number:05}" for number in many]
+    for params, holds in (
+        ({"value": {"hasAllOf": many}}, True),
+        ({"value": {"hasOneOf": [-number for number in many[1:]]}}, False),
+    ):
+        before = meter.units
+        assert _holds(params, many[::-1]) is holds
+        assert 0 < meter.units - before <= 2 * len(many)
+    matches_path = read_rule({"path": {"containsOneOf": texts}}).matches_path
+    before = meter.units
+    assert not any(matches_path(f"plant/line/{number:03}/x") for number in range(1000))
+    assert 0 < meter.units - before <= 1000 * 64
 
 
 # Matchers of 2012.

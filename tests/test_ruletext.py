@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import jetbus
 from jetbus.errors import InvalidRule
 from jetbus.rules import PATH_TESTS, VALUE_TESTS, Rule, parse_rule, read_matcher, read_rule, rule, write_rule
+from jetbus.rules.globs import compile_glob
+from jetbus.rules.work import meter
 
 GRAMMAR: dict[str, Rule] = {
     "": Rule(),
@@ -33,6 +35,8 @@ GRAMMAR: dict[str, Rule] = {
     '"\\u00fc"': Rule(path=(("equals", "ü"),)),
     "value": Rule(path=(("equals", "value"),)),
     "values/x": Rule(path=(("equals", "values/x"),)),
+    "value>=7": Rule(value=(((), "atLeast", "7"),)),
+    "value.a <= -1": Rule(value=((("a",), "atMost", "-1"),)),
     "value>7": Rule(value=(((), "greaterThan", "7"),)),
     "value < -1.5": Rule(value=(((), "lessThan", "-1.5"),)),
     'value="x y"': Rule(value=(((), "equals", '"x y"'),)),
@@ -120,13 +124,33 @@ def test_globs_without_case(glob: str, path: str) -> None:
 @settings(deadline=None)
 @given(glob=PIECES, path=PATHS)
 def test_wire_words_are_no_narrower(glob: str, path: str) -> None:
-    """What goes onto the wire matches all that the glob matches, and just that where it says all of it."""
+    """The operators on the wire match all that the glob matches, and nothing else if they claim to be complete."""
     made = parse_rule(glob)
     params, told_all = write_rule(made)
     wider = read_rule(params)
     assert wider.matches_path(path) or not made.matches_path(path)
     if told_all:
         assert wider.matches_path(path) is made.matches_path(path)
+
+
+HOSTILE = {
+    "two stars": ("**a" * 1000 + "**b", "a" * 4096 + "c"),
+    "two stars, matching": ("**a" * 1000 + "**", "a" * 4096),
+    "one star": ("*a" * 1000 + "*", "b" + "a" * 4000 + "/"),
+    "both": ("**a*a" * 500 + "**/*", "a" * 4096),
+    "both over slashes": ("**a*a/" * 500 + "b**", "a/" * 2048 + "b"),
+    "longer and longer": ("".join(f"**{'a' * n}*" for n in range(1, 60)) + "/", "a" * 4095 + "/"),
+    "segments": ("**/*/*" * 300 + "/x/**", "/a" * 2048),
+}
+
+
+@pytest.mark.parametrize(("glob", "path"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_globs(glob: str, path: str) -> None:
+    """No glob makes a match take more work than the glob and the path are long, whatever stars it has."""
+    matches_path = compile_glob(glob)
+    before = meter.units
+    matches_path(path)
+    assert meter.units - before <= 64 * (len(glob) + len(path))
 
 
 # Onto the wire and back.
@@ -139,6 +163,8 @@ PATH_RULES = st.dictionaries(st.sampled_from(sorted(PATH_TESTS)), st.none(), max
 OPERANDS: dict[str, st.SearchStrategy[Any]] = {
     "lessThan": st.integers() | TEXTS,
     "greaterThan": st.integers() | TEXTS,
+    "atLeast": st.integers() | TEXTS,
+    "atMost": st.integers() | TEXTS,
     "equals": st.none() | st.booleans() | st.integers() | TEXTS,
     "equalsNot": st.none() | st.booleans() | st.integers() | TEXTS,
     "isType": st.sampled_from(["number", "string", "boolean", "object"]),
@@ -211,6 +237,7 @@ KEYWORDS: dict[str, dict[str, Any]] = {
     "**pump**": {"contains": "pump"},
     "Plant/** nocase": {"starts_with": "Plant/", "case_insensitive": True},
     "value>7": {"value": jetbus.above(7)},
+    "value>=7 value<=9": {"value": [jetbus.at_least(7), jetbus.at_most(9)]},
     "value<7": {"value": jetbus.below(7)},
     "value=7": {"value": 7},
     "value=null": {"value": jetbus.equal(None)},
@@ -260,7 +287,7 @@ BOTH: dict[str, tuple[str | Rule, dict[str, Any], list[str], list[str]]] = {
 
 @pytest.mark.parametrize(("base", "keywords", "matching", "other"), BOTH.values(), ids=BOTH)
 def test_both_must_hold(base: str | Rule, keywords: dict[str, Any], matching: list[str], other: list[str]) -> None:
-    """Where a rule has text and keywords, both must hold."""
+    """A rule with text and keywords matches where both match."""
     made = rule(base, **keywords)
     assert [path for path in (*matching, *other) if made.matches_path(path)] == matching
 
@@ -288,3 +315,8 @@ def test_patterns_have_no_words() -> None:
     """A rule with Lua patterns cannot be told to a daemon in words, so what arrives is tested again."""
     assert write_rule(read_matcher({"match": ["^a%d"], "unmatch": ["b"]})) == ({}, False)
     assert write_rule(read_matcher({"unmatch": ["b"]})) == ({}, False)
+
+
+def test_long_texts_take_linear_work() -> None:
+    """A text of a megabyte of words is read in one pass, or refused for its size."""
+    assert parse_rule("a " + "nocase " * 150_000) == parse_rule("a nocase")

@@ -33,12 +33,15 @@ from jetbus.errors import (
     TooSlow,
     UnknownService,
     UserRefused,
+    ValueRefused,
     WrongCount,
     WrongType,
 )
 from jetbus.rules import (
     Rule,
     above,
+    at_least,
+    at_most,
     below,
     equal,
     has_all_of,
@@ -121,10 +124,13 @@ __all__ = [
     "TooSlow",
     "UnknownService",
     "UserRefused",
+    "ValueRefused",
     "WrongCount",
     "WrongType",
     "__version__",
     "above",
+    "at_least",
+    "at_most",
     "below",
     "equal",
     "has_all_of",
@@ -137,7 +143,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The peers are loaded when they are first asked for: the daemon needs none. So is the version."""
+    """Import the peers, or read the version, on first use: the daemon needs neither."""
     if name == "__version__":
         from importlib.metadata import version
 

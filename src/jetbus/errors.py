@@ -1,8 +1,8 @@
-"""Every error a Jet bus can answer with, named by what the caller can do about it.
+"""Errors of a Jet bus, named by what the caller can do about them.
 
     JetError
-        ParseError              -32700  what arrived is not JSON
-        InvalidRequest          -32600  JSON, but no Jet message
+        ParseError              -32700  the message is not JSON
+        InvalidRequest          -32600  JSON, but not a Jet message
         UnknownService          -32601  no service of that name
         Invalid                 -32602  the service refuses these parameters
             MissingParam                    a parameter is missing
@@ -10,40 +10,47 @@
             WrongCount                      too few or too many positional parameters
             EncodingNotSupported            not the encoding of this connection
             InvalidRule                     a fetch rule is unknown or has a wrong operand
-            NotFound                        nobody has added that path
+            NotFound                        there is no state or method at that path
             Occupied                        the position in the tree is taken
-            Foreign                         somebody else owns that path
+                Reserved                        the path is kept for its owner, who is away
+            Foreign                         another peer owns that path
             NotState                        set or change of a method
             NotMethod                       call of a state
-            ReadOnly                        its owner accepts no set
+            ReadOnly                        its owner does not accept sets
+            ValueRefused                    the value does not fit the schema of the state
             NotAllowed                      the user lacks the group for it
+                AddNotAllowed                   no rule lets the user add that path
             LoginRefused                    wrong user or password
             AlreadyFetching                 authenticate must come before the first fetch
             FetchIdInUse                    this peer has a fetch of that id
             FetchIdUnknown                  this peer has no fetch of that id
-            UserRefused                     a password or user may not be changed so
-        Internal                -32603  the bus could not do it
-            OwnerLost                       the owner went away before it answered
-            LimitReached                    a configured limit is in the way
+            UserRefused                     a user or password cannot be changed that way
+        Internal                -32603  the daemon failed to do it
+            OwnerLost                       the owner disconnected before it answered
+            LimitReached                    a configured limit is reached
         TimedOut                -32001  the owner did not answer in time
         Refused                 any     the owner, or a foreign daemon, refused with a code of its own
         NotConnected                    there is no connection to a daemon
-            ConnectionLost                  it broke before the answer came; whether the request was done is unknown
+            ConnectionLost                  it broke before the response; the request may have been carried out
                 MessageTooLong                  it broke because of the length of a message
-        InvalidValue                    a value does not fit the type that was asked for
+        InvalidValue                    a value does not have the requested type
         TooSlow                         a fetch that must see every event was not read in time
 
 The code, message and ``data`` of each are those that existing Jet clients read; ``str(error)`` has the cause and the
-next step for a person. ``from_wire`` reads them again, also in the words of other daemons. Nothing here knows how an
-error travels.
+next step for a person. ``from_wire`` turns them back into exceptions, including those of other daemons. Nothing here
+knows how an error is transported.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
+
+from jetbus.json_types import ErrorObject, Json
 
 __all__ = [
     "MESSAGES",
+    "AddNotAllowed",
     "AlreadyFetching",
     "ConnectionLost",
     "EncodingNotSupported",
@@ -72,10 +79,12 @@ __all__ = [
     "PathError",
     "ReadOnly",
     "Refused",
+    "Reserved",
     "TimedOut",
     "TooSlow",
     "UnknownService",
     "UserRefused",
+    "ValueRefused",
     "WrongCount",
     "WrongType",
     "from_wire",
@@ -90,34 +99,34 @@ MESSAGES = {
     -32001: "Response Timeout",
 }
 OWNER_LOST_REASON, TIMEOUT_REASON = "peer shuts down", "timeout for routed request"
-"""Reasons that tell these two from other internal errors; clients read them."""
+"""Reasons by which clients recognise these two internal errors."""
 NOT_POSSIBLE = "set/call on element not possible"
-"""cjet's one key for the set of a method and the call of a state."""
+"""Key used by cjet both for setting a method and for calling a state."""
 ROUTES_FULL = "routing table full"
-"""cjet's reason when too many requests wait for one owner."""
+"""Reason given by cjet when too many requests wait for one owner."""
 
 
 class JetError(Exception):
-    """An error as it is told over the bus: a code, the code's message and data that says more."""
+    """Error of the bus: a code, its message and data with details."""
 
     code: ClassVar[int] = -32603
 
-    def __init__(self, text: str, data: Any = None) -> None:
+    def __init__(self, text: str, data: Json = None) -> None:
         super().__init__(text)
         self.data = data
 
-    def wire(self) -> dict[str, Any]:
-        """The error object of a response."""
+    def wire(self) -> ErrorObject:
+        """Return the error object of a response."""
         return {"code": self.code, "message": MESSAGES[self.code], "data": self.data}
 
     @property
     def path(self) -> str | None:
-        """The path it is about, where it is about one."""
+        """Path that the error refers to, or None."""
         return None
 
 
 class ParseError(JetError):
-    """What arrived is not JSON."""
+    """The message is not JSON."""
 
     code = -32700
 
@@ -126,11 +135,11 @@ class ParseError(JetError):
 
 
 class InvalidRequest(JetError):
-    """JSON, but no request, notification or response."""
+    """The message is JSON, but not a request, notification or response."""
 
     code = -32600
 
-    def __init__(self, message: Any, text: str = "not a Jet request, notification or response") -> None:
+    def __init__(self, message: Json, text: str = "not a Jet request, notification or response") -> None:
         super().__init__(text, message)
 
 
@@ -139,21 +148,21 @@ class UnknownService(JetError):
 
     code = -32601
 
-    def __init__(self, name: Any) -> None:
+    def __init__(self, name: Json) -> None:
         super().__init__(f"the daemon has no service {name!r}", name)
 
 
 class Invalid(JetError):
-    """Refused parameters. ``key`` is the one key of ``data`` by which clients tell the cases apart."""
+    """Refused parameters. ``key`` is the key of ``data`` by which clients recognise the case."""
 
     code = -32602
     key: ClassVar[str] = "reason"
     says: ClassVar[str] = "{subject}"
-    """What a person is told, when the one who raises it has nothing better to say."""
+    """Default text, with ``{subject}`` in the place of the subject."""
     explains: ClassVar[bool] = True
-    """Whether ``data`` may have a message as well; some clients compare it as a whole."""
+    """True if ``data`` may also carry a message; some clients compare ``data`` as a whole."""
 
-    def __init__(self, subject: Any, text: str | None = None) -> None:
+    def __init__(self, subject: Json, text: str | None = None) -> None:
         self.subject = subject
         super().__init__(text or self.says.format(subject=subject), {self.key: subject})
         if text is not None and self.explains:
@@ -161,7 +170,7 @@ class Invalid(JetError):
 
 
 class PathError(Invalid):
-    """Refused because of what is, or is not, at a path."""
+    """Refused because of the state or method at a path, or because there is none."""
 
     explains = False
 
@@ -171,11 +180,11 @@ class PathError(Invalid):
 
 
 class ParamError(Invalid):
-    """A parameter that is not as it must be; whoever knows the request adds it as ``got``."""
+    """Missing or malformed parameter; the request is added to ``data`` as ``got``."""
 
     explains = False
 
-    def got(self, params: Any) -> ParamError:
+    def got(self, params: Json) -> ParamError:
         self.data = {self.key: self.subject, "got": params}
         return self
 
@@ -198,39 +207,48 @@ class WrongCount(ParamError):
     """Too few or too many positional parameters."""
 
     key = "expected"
-    says = "positional parameters are {subject} here"
+    says = "expected {subject} positional parameters"
 
 
 class EncodingNotSupported(Invalid):
-    """An encoding that is not the one of this connection."""
+    """The connection does not support that encoding."""
 
     key = "encodingNotSupported"
-    says = "{subject} cannot be chosen on this connection; JSON and binary have ports of their own"
+    says = "this connection does not support {subject}; JSON and binary have separate ports"
 
 
 class InvalidRule(Invalid):
     """A fetch rule is unknown or has a wrong operand."""
 
     key = "invalidRule"
-    says = "{subject} is no fetch rule, or its operand is wrong"
+    says = "{subject} is not a fetch rule, or its operand is wrong"
 
 
 class NotFound(PathError):
-    """Nobody has added that path, or it is hidden."""
+    """There is no state or method at that path, or it is hidden."""
 
     key = "pathNotExists"
-    says = "there is no {subject} on the bus; it may not have been added yet, or be hidden from this user"
+    says = "there is no {subject} on the bus; it has not been added yet, or it is hidden from this user"
 
 
 class Occupied(PathError):
     """The position in the tree is taken."""
 
     key = "pathAlreadyExists"
-    says = "{subject} cannot be added: a state, method or node is in that place"
+    says = "cannot add {subject}: a state, method or node already exists there"
+
+
+class Reserved(Occupied):
+    """The path is kept for the user who owned it and is away."""
+
+    explains = True
+
+    def __init__(self, path: str, left_s: float) -> None:
+        super().__init__(path, f"{path} is reserved for the user who owned it, for another {max(1, round(left_s))} s")
 
 
 class Foreign(PathError):
-    """Somebody else owns that path."""
+    """Another peer owns that path."""
 
     key = "foreignPath"
     says = "{subject} belongs to another peer; only its owner may change or remove it"
@@ -251,29 +269,50 @@ class NotMethod(PathError):
 
 
 class ReadOnly(PathError):
-    """The owner of the state accepts no set."""
+    """The owner of the state does not accept sets."""
 
     key = "fetchOnly"
-    says = "{subject} is read-only: its owner takes no set"
+    says = "{subject} is read-only: its owner does not accept sets"
+
+
+class ValueRefused(Invalid):
+    """The value of a set does not fit the schema of the state; the subject is the member that does not."""
+
+    key = "valueRefused"
+    says = "{subject} does not fit the schema of the state"
 
 
 class NotAllowed(PathError):
     """The user lacks the group for it."""
 
     key = "noAccess"
-    says = "{subject} is not open to this user; authenticate as one who has the group"
+    says = "this user may not access {subject}; authenticate as a member of its groups"
+
+
+class AddNotAllowed(NotAllowed):
+    """No rule of the users file lets the user add that path."""
+
+    explains = True
+
+    def __init__(self, path: str, user: str | None, groups: Sequence[str] = ()) -> None:
+        if user is None:
+            text = f"{path} may not be added without a login: no add rule for everybody matches it; authenticate first"
+        else:
+            held = ", ".join(groups) or "none"
+            text = f"user {user!r} may not add {path}: no add rule of its groups ({held}) matches it"
+        super().__init__(path, text)
 
 
 class LoginRefused(Invalid):
-    """Wrong user or wrong password; ``key`` says which, as clients of node-jet expect it."""
+    """Wrong user or password. Our daemon does not tell which, other daemons may; the keys are those of node-jet."""
 
-    def __init__(self, *, user_known: bool) -> None:
-        super().__init__(True, "wrong password" if user_known else "no such user")
+    def __init__(self, *, user_known: bool = True) -> None:
+        super().__init__(True, "wrong user or password" if user_known else "no such user")
         self.data = {"invalidPassword" if user_known else "invalidUser": True}
 
 
 class AlreadyFetching(Invalid):
-    """Authenticate must come before the first fetch."""
+    """The peer has fetched already; it must authenticate before."""
 
     key = "alreadyFetching"
     explains = False
@@ -283,27 +322,27 @@ class AlreadyFetching(Invalid):
 
 
 class FetchIdInUse(Invalid):
-    """This peer has a fetch of that id."""
+    """This peer already has a fetch with that id."""
 
     key = "fetchIdAlreadyExists"
-    says = "there is a fetch {subject} already; unfetch it or choose another id"
+    says = "fetch {subject} already exists; unfetch it, or choose another id"
 
 
 class FetchIdUnknown(Invalid):
-    """This peer has no fetch of that id."""
+    """This peer has no fetch with that id."""
 
     key = "fetchIdNotExists"
     says = "there is no fetch {subject}"
 
 
 class UserRefused(Invalid):
-    """A password or user may not be changed so."""
+    """A user or password cannot be changed that way."""
 
     key = "reason"
 
 
 class Internal(JetError):
-    """``data`` is always an object with ``reason`` and ``message``: node-jet 1 and 2 fail on anything else."""
+    """Failure inside the daemon. ``data`` always has ``reason`` and ``message``: node-jet 1 and 2 require it."""
 
     code = -32603
 
@@ -312,14 +351,14 @@ class Internal(JetError):
 
 
 class OwnerLost(Internal):
-    """The owner went away before it answered."""
+    """The owner disconnected before it answered."""
 
     def __init__(self) -> None:
         super().__init__(OWNER_LOST_REASON)
 
 
 class LimitReached(Internal):
-    """A configured limit is in the way."""
+    """A configured limit is reached."""
 
     def __init__(self, limit: str, allowed: int, what: str) -> None:
         super().__init__(
@@ -329,19 +368,19 @@ class LimitReached(Internal):
 
     @classmethod
     def as_told(cls, limit: str, reason: str, text: str) -> LimitReached:
-        """The error as a daemon has told it, which need not say how much it allows."""
+        """Return the error received from a daemon, which may not say how much it allows."""
         error = cls.__new__(cls)
         Internal.__init__(error, reason, text)
         error.limit = limit
         return error
 
 
-class TimedOut(JetError):
-    """The owner did not answer in time."""
+class TimedOut(JetError, TimeoutError):
+    """The owner did not answer in time; also a ``TimeoutError``."""
 
     code = -32001
 
-    def __init__(self, params: Any, text: str = "the owner did not answer in time") -> None:
+    def __init__(self, params: Json, text: str = "the owner did not answer in time") -> None:
         super().__init__(text, params)
 
     @property
@@ -350,28 +389,29 @@ class TimedOut(JetError):
 
     @staticmethod
     def as_internal() -> Internal:
-        """The same as C++ peers know it: an internal error with a reason."""
+        """Return the error in the form that C++ peers expect: an internal error with a reason."""
         error = Internal(TIMEOUT_REASON)
         error.data = {"reason": TIMEOUT_REASON}
         return error
 
 
 class Refused(JetError):
-    """The owner of a state or method said no, in its own words. Raise it from ``on_set`` or a method to say so."""
+    """The owner of a state or method refused. Raise it in ``on_set`` or in a method to refuse a request."""
 
-    def __init__(self, message: str, data: Any = None, *, code: int = -32602) -> None:
+    def __init__(self, message: str, data: Json = None, *, code: int = -32602) -> None:
         detail = _detail(data)
         super().__init__(f"{message}: {detail}" if detail and detail not in message else message, data)
         self.message = message
         self.own_code = code
 
-    def wire(self) -> dict[str, Any]:
-        told = {"code": self.own_code, "message": self.message}
-        return told if self.data is None else {**told, "data": self.data}
+    def wire(self) -> ErrorObject:
+        if self.data is None:
+            return {"code": self.own_code, "message": self.message}
+        return {"code": self.own_code, "message": self.message, "data": self.data}
 
 
-def _detail(data: Any) -> str:
-    """The sentence for people that many owners put into ``data``."""
+def _detail(data: Json) -> str:
+    """Return the message for people that many owners put into ``data``."""
     if isinstance(data, dict):
         invalid = data.get("invalidArgument")
         data = (invalid if isinstance(invalid, dict) else data).get("message")
@@ -383,15 +423,15 @@ class NotConnected(JetError):
 
 
 class ConnectionLost(NotConnected):
-    """The connection broke before the answer came: the request may have been done or not."""
+    """The connection broke before the response; the request may have been carried out."""
 
 
 class MessageTooLong(ConnectionLost):
-    """A message is longer than the daemon takes: it closes the connection on it, without a word."""
+    """The message is longer than the daemon accepts, so it closed the connection."""
 
     def __init__(self, path: str, size: int) -> None:
         text = (
-            f"{path or 'a request'}: the daemon closes the connection on a message of {size} bytes;"
+            f"{path or 'a request'}: the daemon closed the connection because of a message of {size} bytes;"
             " send less at a time, or raise the daemon's limit"
         )
         super().__init__(text, {"reason": "message too long", "message": text})
@@ -403,7 +443,7 @@ class MessageTooLong(ConnectionLost):
 
 
 class InvalidValue(JetError):
-    """A value does not fit the type that was asked for, or cannot be read; the text names the field or the reason."""
+    """A value does not have the requested type, or cannot be decoded; the text names the field or the reason."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -415,11 +455,11 @@ class InvalidValue(JetError):
 
 
 class TooSlow(JetError):
-    """A fetch that must see every event was not read in time; it has ended."""
+    """A fetch with the policy ``every`` was not read in time, and has ended."""
 
 
 def _by_key() -> dict[str, type[Invalid]]:
-    """Which error a key of ``data`` stands for, in our words and in those of cjet and of 2012."""
+    """Return the errors by their key in ``data``, including the keys of cjet and of Jet in 2012."""
     ours: tuple[type[Invalid], ...] = (
         MissingParam,
         WrongType,
@@ -432,6 +472,7 @@ def _by_key() -> dict[str, type[Invalid]]:
         NotState,
         NotMethod,
         ReadOnly,
+        ValueRefused,
         NotAllowed,
         FetchIdInUse,
         FetchIdUnknown,
@@ -459,13 +500,13 @@ _BY_NODE_JET_3_NAME: dict[str, type[Invalid]] = {
 _LOGIN_KEYS = {"invalidUser": False, "invalidPassword": True, "invalid credentials": True}
 
 
-def from_wire(error: Any, *, of_call: bool = False) -> JetError:
-    """The error in a response, as the exception to raise; what is not known by its code and data is ``Refused``.
+def from_wire(error: Json, *, of_call: bool = False) -> JetError:
+    """Return the exception for the error in a response; unknown errors become ``Refused``.
 
-    What cjet says of a set and of a call differs only in what was asked.
+    ``of_call`` is needed because cjet sends the same error for a refused set and a refused call.
     """
-    told = error if isinstance(error, dict) else {"message": str(error)}
-    code, message, data = told.get("code", -32603), str(told.get("message", "")), told.get("data")
+    fields = error if isinstance(error, dict) else {"message": str(error)}
+    code, message, data = fields.get("code", -32603), str(fields.get("message", "")), fields.get("data")
     if of_call and isinstance(data, dict) and NOT_POSSIBLE in data:
         found: JetError = NotMethod(data[NOT_POSSIBLE])
     else:
@@ -474,7 +515,7 @@ def from_wire(error: Any, *, of_call: bool = False) -> JetError:
     return found
 
 
-def _recognise(code: Any, message: str, data: Any) -> JetError:
+def _recognise(code: Json, message: str, data: Json) -> JetError:
     fields = data if isinstance(data, dict) else {}
     if code == -32001 or fields.get("reason") == TIMEOUT_REASON:
         return TimedOut(data)
@@ -491,7 +532,8 @@ def _recognise(code: Any, message: str, data: Any) -> JetError:
             if key == AlreadyFetching.key:
                 return AlreadyFetching()
             if key in _BY_KEY:
-                return _BY_KEY[key](subject)
+                text = fields.get("message")
+                return _BY_KEY[key](subject, text if isinstance(text, str) else None)
         if fields.get("name") in _BY_NODE_JET_3_NAME:
             return _BY_NODE_JET_3_NAME[fields["name"]](fields.get("details"))
         if message == MESSAGES[code] and "reason" in fields and fields.keys() <= {"reason", "message"}:
@@ -499,12 +541,12 @@ def _recognise(code: Any, message: str, data: Any) -> JetError:
     return Refused(message or f"error {code}", data, code=code if isinstance(code, int) else -32603)
 
 
-def _recognise_internal(reason: str, text: Any) -> JetError | None:
-    """An internal error of a daemon; those of owners have a text of their own."""
+def _recognise_internal(reason: str, text: Json) -> JetError | None:
+    """Return the exception for an internal error of a daemon; None if it comes from an owner."""
     if reason == OWNER_LOST_REASON:
         return OwnerLost()
     if reason == ROUTES_FULL:
-        waiting = "too many requests wait for that owner (routing table full); ask again when some are answered"
+        waiting = "too many requests are waiting for that owner (routing table full); try again later"
         return LimitReached.as_told(reason, reason, waiting)
     limit, _, reached = reason.rpartition(" ")
     if reached == "reached" and isinstance(text, str):

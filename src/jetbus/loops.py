@@ -1,4 +1,4 @@
-"""What daemon and peers run on: the event loop, how blocking programs run something in it, and lively sockets."""
+"""Event loops for the daemon and the peers: create one, run something in it, and keep its sockets alive."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 KEEPALIVE = (("TCP_KEEPIDLE", 12), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 2))
-"""A machine at the other end that is gone is noticed after about 18 s."""
+"""Options of TCP: the loss of the machine at the other end is noticed after about 18 s."""
 LOOK_S = 0.1
-"""How often it is looked whether another thread has said stop."""
+"""Interval at which ``until_stopped`` checks for a stop by another thread."""
 
 _Result = TypeVar("_Result")
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop, the fast one where there is one."""
+    """Create an event loop: uvloop where it is installed, else that of asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -26,13 +26,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run something in a loop of its own to its end; Ctrl-C ends it cleanly."""
+    """Run a coroutine in a new loop until it is done; Ctrl-C ends it cleanly."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)
 
 
 async def until_stopped(work: Awaitable[Any], stop: threading.Event) -> None:
-    """Wait for something until it is done, which raises what it raises, or until another thread sets ``stop``."""
+    """Wait until the work is done, raising its error, or until another thread sets ``stop``."""
     working = asyncio.ensure_future(work)
     try:
         while not stop.is_set() and not working.done():
@@ -45,7 +45,7 @@ async def until_stopped(work: Awaitable[Any], stop: threading.Event) -> None:
 
 
 def keep_alive(sock: socket.socket | None) -> None:
-    """Let the operating system notice that the machine at the other end is gone."""
+    """Let the operating system watch whether the machine at the other end is still there."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,33 +1,38 @@
-"""Lua 5.1 patterns, as peers of the 2012 dialect use them to pick paths (`path:match(pattern)`).
+"""Lua 5.1 patterns, by which peers of the 2012 dialect select paths (`path:match(pattern)`).
 
-`lua_matcher` turns a pattern into a test on paths. What a fetch does with the answer does not live here.
+`lua_matcher` turns a pattern into a test of paths.
 
-Patterns come from peers nobody vouches for, so there is no backtracking. A match walks the pattern once and
-carries *all* positions of the path that the pattern so far can end at, as the bits of one integer: bit i
-stands for "before character i". An item moves the whole set at once, a run of `x*` by a single addition whose
-carry ripples through the run. Greedy or not makes no difference, as only match or no match is asked for.
+Patterns come from untrusted peers, so there is no backtracking. A match walks the pattern once and keeps *all*
+positions of the path that the pattern so far can end at, as the bits of one integer: bit i stands for "before
+character i". An item moves the whole set at once:
 
-Captures matter only to back references (`%1`). For a capture that has one, the set is split by what was
-captured; this is the one place where the work can explode, and STEPS_MAX ends it.
+    path  a b b c      after "a"   0010      bit 1: before the first b
+                       after "b*"  1110      one addition, whose carry ripples through the run of b
 
-Invariant: the answer is Lua's own, except that a match that would need more than STEPS_MAX steps is no match,
-and that a malformed pattern is refused at once where Lua complains only on reaching the malformed part. Lua
-works on bytes, we on text: the classes (`%a`, ...) know ASCII only, as in the C locale, and `.` is one
-character.
+Greedy and lazy quantifiers are the same, since the result is only match or no match.
+
+Captures matter only to back references (`%1`). For a capture that has one, the set is split by the captured text.
+Only there can the work grow exponentially, and STEPS_MAX bounds it.
+
+Invariant: the result is that of Lua, with two exceptions. A match that would need more than STEPS_MAX steps is no
+match. A malformed pattern is refused at once, where Lua complains only on reaching the malformed part. Lua works on
+bytes, this module on text: the classes (`%a`, ...) know ASCII only, as in the C locale, and `.` is one character.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import Final, NoReturn, Protocol, TypeAlias, cast
 
 __all__ = ["CAPTURES_MAX", "PATTERN_CHARS_MAX", "STEPS_MAX", "lua_matcher"]
 
 PATTERN_CHARS_MAX: Final = 1000
 CAPTURES_MAX: Final = 32  # Lua's own limit
 STEPS_MAX: Final = 20_000  # per match; measured, a step takes 2 microseconds at most
+STEP_UNITS: Final = 5  # of a tenth of a microsecond, as the work of rules is counted in
 
 _Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, both ends included
 _Captured: TypeAlias = tuple[int | str | None, ...]  # a slot: not seen yet, open since a position, or its text
@@ -48,8 +53,23 @@ _LETTER_CLASSES: Final[Mapping[str, _Ranges]] = {
 }
 
 
-def lua_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return the test "does `path:match(pattern)` find something?"; raise ValueError for a malformed pattern.
+class Meter(Protocol):
+    """Counter of the work of many matches, and the steps that they may still take together."""
+
+    units: int
+    steps_left: int
+
+
+@dataclass(slots=True)
+class _NoMeter:
+    units: int = 0
+    steps_left: int = sys.maxsize
+
+
+def lua_matcher(pattern: str, meter: Meter | None = None) -> Callable[[str], bool]:
+    """Return a test that `path:match(pattern)` finds something; raise ValueError for a malformed pattern.
+
+    Steps are counted on the meter. Where it allows fewer than STEPS_MAX, a match that needs more is no match.
 
     >>> is_temperature = lua_matcher("^room/%d+/temp$")
     >>> is_temperature("room/12/temp"), is_temperature("room/kitchen/temp")
@@ -57,14 +77,15 @@ def lua_matcher(pattern: str) -> Callable[[str], bool]:
     """
     if len(pattern) > PATTERN_CHARS_MAX:
         raise ValueError(f"Lua pattern of {len(pattern)} characters is longer than {PATTERN_CHARS_MAX}; shorten it")
-    program = _trimmed(_Parser(pattern).program())
+    program = _trim(_Parser(pattern).program())
     text = _leading_text(program.items)
     if len(text) == len(program.items):
         return _PLAIN_MATCHERS[program.at_start, program.at_end](text)
-    return _shortened(program).matches
+    shortened, counted = _shorten(program), meter or _NoMeter()
+    return lambda path: shortened.matches(path, counted)
 
 
-# What needs no walk: the pattern is plain text, with or without anchors.
+# Patterns that need no walk: plain text, with or without anchors.
 
 _PLAIN_MATCHERS: Final[Mapping[tuple[bool, bool], Callable[[str], Callable[[str], bool]]]] = {
     (False, False): lambda text: lambda path: text in path,
@@ -128,7 +149,7 @@ def _just(char: str) -> _Ranges:
 
 
 def _escaped(char: str) -> _Ranges:
-    """`%` and this character: a class if it is the letter of one, else the character itself."""
+    """Return the ranges of `%` and a character: a class if it is the letter of one, else the character itself."""
     ranges = _LETTER_CLASSES.get(char.lower()) if char.isascii() else None
     if ranges is None:
         return _just(char)
@@ -139,28 +160,28 @@ def _escaped(char: str) -> _Ranges:
 
 
 class _StepLimitError(Exception):
-    """The match needs more than STEPS_MAX steps."""
+    """Match that needs more than STEPS_MAX steps."""
 
 
 class _Path:
-    """One path during one match: its class masks, and the steps still allowed."""
+    """A path during one match: its class masks, and the steps still allowed."""
 
-    __slots__ = ("_backwards", "_masks", "_steps_left", "text")
+    __slots__ = ("_backwards", "_masks", "steps_left", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, steps: int) -> None:
         self.text = text
         self._backwards = text[::-1]
         self._masks: dict[_CharClass, int] = {}
-        self._steps_left = STEPS_MAX
+        self.steps_left = steps
 
     def spend(self, steps: int) -> None:
         """Count steps; on a long path each is weighed, as it moves long integers."""
-        self._steps_left -= steps + steps * len(self.text) // 4096
-        if self._steps_left < 0:
+        self.steps_left -= steps + steps * len(self.text) // 4096
+        if self.steps_left < 0:
             raise _StepLimitError
 
     def mask(self, chars: _CharClass) -> int:
-        """The positions that have a character of this class behind them."""
+        """Return the positions that have a character of this class behind them."""
         mask = self._masks.get(chars)
         if mask is None:
             self.spend(1 + len(self.text) // 128)
@@ -203,7 +224,7 @@ _QUANTIFIERS: Final[Mapping[str, Callable[[int, int], int]]] = {
 
 
 class _Item:
-    """One item of a pattern; most only move positions and leave alone what was captured."""
+    """An item of a pattern. Most items only move positions and leave captures alone."""
 
     __slots__ = ()
 
@@ -217,7 +238,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Chars(_Item):
-    """One character class with its quantifier."""
+    """A character class with its quantifier."""
 
     chars: _CharClass
     repeat: Callable[[int, int], int] = _once
@@ -275,7 +296,7 @@ class _Frontier(_Item):
 
 @dataclass(frozen=True, slots=True)
 class _Open(_Item):
-    """The start of a capture that has a back reference."""
+    """Start of a capture that has a back reference."""
 
     slot: int
 
@@ -289,7 +310,7 @@ class _Open(_Item):
 
 @dataclass(frozen=True, slots=True)
 class _Close(_Item):
-    """The end of a capture that has a back reference."""
+    """End of a capture that has a back reference."""
 
     slot: int
 
@@ -313,7 +334,7 @@ class _Back(_Item):
         return {
             captured: moved
             for captured, positions in states.items()
-            if (moved := _repeated(path, positions, cast(str, captured[self.slot])))
+            if (moved := _repeat(path, positions, cast(str, captured[self.slot])))
         }
 
 
@@ -321,7 +342,7 @@ def _with_slot(captured: _Captured, slot: int, content: int | str) -> _Captured:
     return (*captured[:slot], content, *captured[slot + 1 :])
 
 
-def _repeated(path: _Path, positions: int, text: str) -> int:
+def _repeat(path: _Path, positions: int, text: str) -> int:
     moved = 0
     for at in path.each(positions):
         if path.text.startswith(text, at):
@@ -334,7 +355,7 @@ def _repeated(path: _Path, positions: int, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A pattern ready to be walked."""
+    """A compiled pattern."""
 
     items: tuple[_Item, ...]
     at_start: bool
@@ -344,13 +365,21 @@ class _Program:
     suffix: str = ""  # plain text after them, if anchored
     needle: str = ""  # the longest plain text among them
 
-    def matches(self, path: str) -> bool:
+    def matches(self, path: str, meter: Meter) -> bool:
         if self.needle not in path or not (path.startswith(self.prefix) and path.endswith(self.suffix)):
             return False
+        # Without captures the steps are at most as many as the pattern has characters, and need no limit from outside.
+        allowed = min(STEPS_MAX, meter.steps_left) if self.slots else STEPS_MAX
+        walked = _Path(path, allowed)
         try:
-            return self._walk(_Path(path))
+            return self._walk(walked)
         except _StepLimitError:
             return False
+        finally:
+            steps = allowed - walked.steps_left
+            meter.units += steps * STEP_UNITS
+            if self.slots:
+                meter.steps_left -= steps
 
     def _walk(self, path: _Path) -> bool:
         length = len(path.text)
@@ -363,8 +392,8 @@ class _Program:
         return not self.at_end or any(positions >> end & 1 for positions in states.values())
 
 
-def _trimmed(program: _Program) -> _Program:
-    """The same pattern without the items at its ends that hold for every path."""
+def _trim(program: _Program) -> _Program:
+    """Return the same pattern without the items at its ends that match every path."""
     items, at_end = _without_idle_end(program.items, program.at_end)
     backwards, at_start = _without_idle_end(items[::-1], program.at_start)
     return replace(program, items=backwards[::-1], at_start=at_start, at_end=at_end)
@@ -378,8 +407,8 @@ def _without_idle_end(items: tuple[_Item, ...], anchored: bool) -> tuple[tuple[_
     return items, anchored
 
 
-def _shortened(program: _Program) -> _Program:
-    """The same pattern with its anchored plain text, which needs no walk, taken off the items."""
+def _shorten(program: _Program) -> _Program:
+    """Return the same pattern without its anchored plain text, which needs no walk."""
     items = program.items
     prefix = _leading_text(items) if program.at_start else ""
     items = items[len(prefix) :]
@@ -389,7 +418,7 @@ def _shortened(program: _Program) -> _Program:
 
 
 def _literal(item: _Item) -> str:
-    """The one character that this item stands for, or nothing if it stands for anything else."""
+    """Return the only character that an item matches, empty if there are others."""
     return item.literal() if isinstance(item, _Chars) else ""
 
 
@@ -413,7 +442,7 @@ class _Capture:
 
 @dataclass(slots=True)
 class _Parser:
-    """Reads a pattern from left to right, exactly as Lua 5.1 does, its oddities in sets included."""
+    """Parser that reads a pattern from left to right, exactly as Lua 5.1 does, including its oddities in sets."""
 
     pattern: str
     at: int = 0
@@ -443,7 +472,7 @@ class _Parser:
         self._chars()
 
     def _items(self) -> tuple[_Item, ...]:
-        """What was read, with the starts and ends of only those captures that a back reference needs."""
+        """Return the parsed items, with the starts and ends of only those captures that a back reference needs."""
         items: list[_Item] = []
         for part in self.parts:
             if isinstance(part, _Item):
@@ -481,7 +510,7 @@ class _Parser:
         return _complement(ranges) if negated else ranges
 
     def _set_end(self, opened_at: int) -> int:
-        """Where the `]` is that closes the set: never its first character, never an escaped one."""
+        """Return the position of the `]` that closes the set: never its first character, never an escaped one."""
         end = self.at
         while end == self.at or self.pattern[end : end + 1] != "]":
             if end >= len(self.pattern):

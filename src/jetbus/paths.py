@@ -1,18 +1,19 @@
-"""Path arithmetic: what a path's nodes are. Paths are plain text, ``/`` separates their segments, unless other
-separators are asked for: each character of ``separators`` then is one.
+"""Path arithmetic: the nodes of a path.
+
+Paths are plain text with segments separated by ``/``. With ``separators``, each of its characters is a separator.
 """
 
 from __future__ import annotations
 
 SEPARATOR = "/"
 SEPARATORS = ("/", ".", "/.")
-"""The sets of separators that can be chosen; the documents of 2012 write ``foo.bar.status``."""
+"""Supported sets of separators; the documents of 2012 write ``foo.bar.status``."""
 DAEMON_NODE = "$jet"
-"""Where the daemon's own states live; no peer may add there, and only rules that start with ``$`` see them."""
+"""Node of the daemon's own states: no peer may add below it, and only rules that start with ``$`` match it."""
 
 
 def is_daemons(path: str, separators: str = SEPARATOR) -> bool:
-    """Whether a path is the daemon's own.
+    """Return True if a path belongs to the daemon itself.
 
     >>> is_daemons("$jet/version"), is_daemons("$jets")
     (True, False)
@@ -21,7 +22,7 @@ def is_daemons(path: str, separators: str = SEPARATOR) -> bool:
 
 
 def parent_of(path: str, separators: str = SEPARATOR) -> str:
-    """The node a leaf or node at ``path`` hangs below, empty at the root; empty segments name no node.
+    """Return the parent node of a path, empty at the root; empty segments are skipped.
 
     >>> parent_of("plant/pump/speed")
     'plant/pump'
@@ -34,13 +35,13 @@ def parent_of(path: str, separators: str = SEPARATOR) -> str:
         whole = path.rstrip(separators)
         return whole[: max(0, *map(whole.rfind, separators))].rstrip(separators)
     parent, _, leaf = path.rpartition(SEPARATOR)
-    if not leaf:
-        parent = path.rstrip(SEPARATOR).rpartition(SEPARATOR)[0]
-    return parent.rstrip(SEPARATOR) if parent.endswith(SEPARATOR) else parent
+    if leaf and parent[-1:] != SEPARATOR:
+        return parent
+    return path.rstrip(SEPARATOR).rpartition(SEPARATOR)[0].rstrip(SEPARATOR)
 
 
 def nodes_of(path: str, separators: str = SEPARATOR) -> list[str]:
-    """All nodes a leaf at ``path`` hangs below, root first.
+    """Return all nodes above a path, root first.
 
     >>> nodes_of("plant/pump/speed")
     ['plant', 'plant/pump']

@@ -5,7 +5,7 @@
             ...
 
 In pytest write ``pytest_plugins = ["jetbus.testing"]`` into ``conftest.py`` and take the fixture ``jet_daemon``.
-It is the daemon itself, not an imitation: what works here works on the bus.
+It is the real daemon, not an imitation: what works here works on the bus.
 """
 
 from __future__ import annotations
@@ -15,70 +15,72 @@ import contextlib
 import importlib.util
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from jetbus.daemon.config import Address, Config
+from jetbus.daemon.config import SETTINGS, Address, Config
 from jetbus.daemon.daemon import Daemon
 from jetbus.loops import run
 
 __all__ = ["RunningDaemon", "running_daemon"]
 
 START_S = 60.0
-"""It takes a tenth of a second, but not where many tests run at once."""
+"""Limit of the start. It takes a tenth of a second, but much longer where many tests run at once."""
 
 
 class RunningDaemon:
-    """A daemon in a thread of its own. ``restart`` gives a new one, with an empty tree, at the same addresses."""
+    """A daemon in a thread of its own. ``restart`` starts a new one, with an empty tree, at the same addresses."""
 
     def __init__(self, **settings: Any) -> None:
-        anywhere = Address("127.0.0.1", 0)
-        nowhere = {"unix": None, "binary_unix": None}
-        self._config = Config(**{"tcp": anywhere, "ws": anywhere, "binary": anywhere, **nowhere, **settings})
+        any_port = Address("127.0.0.1", 0)
+        disabled = {"unix": None, "binary_unix": None}
+        settings = {"tcp": any_port, "ws": any_port, "binary": any_port, **disabled, **_read_paths(settings)}
+        self._config = Config(**settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
         self._started = threading.Event()
-        self._problem: BaseException | None = None
+        self._error: BaseException | None = None
         self.listening: dict[str, str] = {}
 
     @property
     def url(self) -> str:
-        """Where peers connect by TCP."""
+        """Address for peers that use TCP."""
         return f"{'jets' if self._config.tls_cert else 'jet'}://{self.listening['tcp']}"
 
     @property
     def ws_url(self) -> str:
-        """Where peers connect by WebSocket."""
+        """Address for peers that use WebSocket."""
         return f"{'wss' if self._config.tls_cert else 'ws'}://{self.listening['ws']}"
 
     @property
     def binary_url(self) -> str:
-        """Where peers connect by TCP to speak binary."""
+        """Address for peers that use the binary protocol by TCP."""
         return f"{'jetbs' if self._config.tls_cert else 'jetb'}://{self.listening['binary']}"
 
     @property
     def unix_url(self) -> str:
-        """Where peers connect by Unix socket, if ``unix`` is set."""
+        """Address for peers that use a Unix socket, if ``unix`` is set."""
         return f"unix://{self.listening.get('unix', '')}"
 
     @property
     def binary_unix_url(self) -> str:
-        """Where peers connect by Unix socket to speak binary, if ``binary_unix`` is set."""
+        """Address for peers that use the binary protocol by Unix socket, if ``binary_unix`` is set."""
         return f"jetb+unix://{self.listening.get('binary_unix', '')}"
 
     def start(self) -> None:
-        """Start it and wait until it listens."""
+        """Start the daemon and wait until it listens."""
         self._started.clear()
-        self._problem = None
+        self._error = None
         self._thread = threading.Thread(target=self._run, name="jetd", daemon=True)
         self._thread.start()
         if not self._started.wait(START_S):
             raise TimeoutError(f"the daemon did not start within {START_S:g} s")
-        if self._problem is not None:
-            raise self._problem
+        if self._error is not None:
+            raise self._error
 
     def stop(self) -> None:
-        """Stop it; every peer loses its connection."""
+        """Stop the daemon; every peer loses its connection."""
         if self._thread is None or self._loop is None or self._stop is None:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -86,7 +88,7 @@ class RunningDaemon:
         self._thread = None
 
     def restart(self) -> None:
-        """Stop it and start another one at the same addresses."""
+        """Stop the daemon and start another one at the same addresses."""
         self.stop()
         self.start()
 
@@ -99,8 +101,8 @@ class RunningDaemon:
         try:
             daemon = Daemon(self._config)
             await daemon.start()
-        except BaseException as problem:
-            self._problem = problem
+        except BaseException as error:
+            self._error = error
             self._started.set()
             return
         self.listening = dict(daemon.listening)
@@ -110,9 +112,17 @@ class RunningDaemon:
         await daemon.stop()
 
 
+def _read_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with files and directories as ``Path``, which may be given as text."""
+    names = {setting.name for setting in SETTINGS if setting.read is Path}
+    return {
+        name: Path(value) if name in names and isinstance(value, str) else value for name, value in settings.items()
+    }
+
+
 @contextlib.contextmanager
 def running_daemon(**settings: Any) -> Iterator[RunningDaemon]:
-    """A daemon for the time of a ``with`` block; ``settings`` are those of ``jetbus.daemon.Config``."""
+    """Run a daemon during a ``with`` block; ``settings`` are those of ``jetbus.daemon.Config``."""
     daemon = RunningDaemon(**settings)
     daemon.start()
     try:
@@ -126,6 +136,6 @@ if importlib.util.find_spec("pytest"):
 
     @pytest.fixture
     def jet_daemon() -> Iterator[RunningDaemon]:
-        """A daemon of its own for each test."""
+        """Provide a new daemon for each test."""
         with running_daemon() as daemon:
             yield daemon

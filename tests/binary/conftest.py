@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from binary.client import BinaryPeer, connect
+from support.binary.client import BinaryPeer, connect
 from support.daemon import Daemon
 from support.wire import Wire
 
@@ -17,7 +17,7 @@ ConnectJson = Callable[..., Wire]
 
 @pytest.fixture
 def opened() -> Iterator[ExitStack]:
-    """What is closed after the test, before its daemon is checked."""
+    """List of objects to close after the test, before its daemon is checked."""
     with ExitStack() as stack:
         yield stack
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from binary.client import TRANSPORTS, BinaryPeer, connect
-from binary.layout import (
+from support.binary.client import TRANSPORTS, BinaryPeer, connect
+from support.binary.layout import (
     ABSENT,
     ADD_METHOD,
     ADD_STATE,
@@ -21,10 +21,10 @@ from binary.layout import (
     REMOVE_METHOD,
     REMOVE_STATE,
     UNFETCH,
+    FetchEvent,
     Response,
-    Told,
+    SortedNotification,
     Value,
-    Window,
     event,
     js,
     key,
@@ -34,7 +34,7 @@ from binary.layout import (
     text,
     u32,
 )
-from binary.witness import BinaryPicture
+from support.binary.witness import BinaryPicture
 from support.daemon import Daemon
 from support.wire import Wire
 
@@ -43,8 +43,8 @@ ConnectJson = Callable[..., Wire]
 StartDaemon = Callable[..., Daemon]
 
 
-def events(fetch_id: int, *rows: tuple[str, str, Value]) -> list[Told]:
-    return [Told(fetch_id, *row) for row in rows]
+def events(fetch_id: int, *rows: tuple[str, str, Value]) -> list[FetchEvent]:
+    return [FetchEvent(fetch_id, *row) for row in rows]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -55,11 +55,11 @@ def test_response_before_events(binary: Connect, transport: str) -> None:
     for path in paths:
         owner.add_state(path, js(path))
     fetcher.send(request(3, FETCH, key("o/")), event(ADD_STATE, key("o/own") + packed(js("o/own"))))
-    response, *told = fetcher.everything()
+    response, *received = fetcher.everything()
     assert isinstance(response, Response)
     assert (response.id, response.ok, len(response.payload)) == (3, True, 4)
     fetch_id = int.from_bytes(response.payload, "little")
-    assert told == events(fetch_id, *(("add", path, js(path)) for path in [*paths, "o/own"]))
+    assert received == events(fetch_id, *(("add", path, js(path)) for path in [*paths, "o/own"]))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -79,7 +79,7 @@ def test_events(binary: Connect, transport: str) -> None:
         event(REMOVE_METHOD, key("e/m")),
         event(ADD_STATE, key("e/s") + packed(js(2))),
     )
-    assert fetcher.told(fetch_id, 8) == events(
+    assert fetcher.received(fetch_id, 8) == events(
         fetch_id,
         ("add", "e/s", js(1)),
         ("change", "e/s", png),
@@ -102,8 +102,8 @@ def test_many_at_once_stay_in_order(binary: Connect, transport: str) -> None:
         owner.add_state(path, js(-1))
     fetch_id = fetcher.fetch("many/")
     owner.send(*(event(NOTIFY, key(paths[i % 5]) + packed(js(i))) for i in range(500)))
-    told = fetcher.told(fetch_id, 505)
-    assert told[5:] == events(fetch_id, *(("change", paths[i % 5], js(i)) for i in range(500)))
+    received = fetcher.received(fetch_id, 505)
+    assert received[5:] == events(fetch_id, *(("change", paths[i % 5], js(i)) for i in range(500)))
 
 
 def test_empty_start_means_everything(binary: Connect) -> None:
@@ -112,7 +112,7 @@ def test_empty_start_means_everything(binary: Connect) -> None:
     owner.add_state("x", js(1))
     owner.add_state("ü/y", js(2))
     fetch_id = fetcher.fetch()
-    assert [told.path for told in fetcher.told(fetch_id, 2)] == ["x", "ü/y"]
+    assert [received.path for received in fetcher.received(fetch_id, 2)] == ["x", "ü/y"]
     assert fetcher.everything() == []
 
 
@@ -122,7 +122,7 @@ def test_prefixes_in_any_alphabet(binary: Connect, start: str) -> None:
     owner, fetcher = binary(), binary()
     owner.add_state("ü/漢字", js(1))
     owner.add_state("u/漢字", js(2))
-    assert [told.path for told in fetcher.told(fetcher.fetch(start), 1)] == ["ü/漢字"]
+    assert [received.path for received in fetcher.received(fetcher.fetch(start), 1)] == ["ü/漢字"]
     assert fetcher.everything() == []
 
 
@@ -130,7 +130,7 @@ def test_the_daemons_own_states(binary: Connect) -> None:
     """The daemon's own states are fetched by a prefix that says so, are JSON, and read-only."""
     fetcher = binary()
     fetch_id = fetcher.fetch("$jet/version")
-    (version,) = fetcher.told(fetch_id, 1)
+    (version,) = fetcher.received(fetch_id, 1)
     assert version.fetch_only
     assert isinstance(version.value.json, str)
 
@@ -145,15 +145,15 @@ def test_fetch_only_bit(binary: Connect) -> None:
     owner.notify("ro/no", js(2))
     owner.tell(REMOVE_STATE, key("ro/yes"))
     owner.tell(REMOVE_STATE, key("ro/no"))
-    assert fetcher.told(fetch_id, 6) == [
-        Told(fetch_id, name, path, js(value), path == "ro/yes")
+    assert fetcher.received(fetch_id, 6) == [
+        FetchEvent(fetch_id, name, path, js(value), path == "ro/yes")
         for name, value in (("add", 1), ("change", 2), ("remove", 2))
         for path in ("ro/yes", "ro/no")
     ]
     owner.add_state("ro/yes", js(3), fetchOnly=True)
-    fetcher.told(fetch_id, 1)
+    fetcher.received(fetch_id, 1)
     late = fetcher.fetch("ro/")
-    assert fetcher.told(late, 1) == [Told(late, "add", "ro/yes", js(3), True)]
+    assert fetcher.received(late, 1) == [FetchEvent(late, "add", "ro/yes", js(3), True)]
 
 
 def test_own_elements_are_fetched(binary: Connect) -> None:
@@ -162,7 +162,7 @@ def test_own_elements_are_fetched(binary: Connect) -> None:
     fetch_id = peer.fetch("mine/")
     peer.add_state("mine/s", js(1))
     peer.notify("mine/s", js(2))
-    assert peer.told(fetch_id, 2) == events(fetch_id, ("add", "mine/s", js(1)), ("change", "mine/s", js(2)))
+    assert peer.received(fetch_id, 2) == events(fetch_id, ("add", "mine/s", js(1)), ("change", "mine/s", js(2)))
 
 
 def test_unfetch(binary: Connect) -> None:
@@ -170,11 +170,11 @@ def test_unfetch(binary: Connect) -> None:
     owner, fetcher = binary(), binary("ws")
     owner.add_state("u/s", js(0))
     ended, going = fetcher.fetch("u/"), fetcher.fetch("u/")
-    fetcher.told(ended, 1)
-    fetcher.told(going, 1)
+    fetcher.received(ended, 1)
+    fetcher.received(going, 1)
     fetcher.unfetch(ended)
     owner.notify("u/s", js(1))
-    assert fetcher.told(going, 1) == events(going, ("change", "u/s", js(1)))
+    assert fetcher.received(going, 1) == events(going, ("change", "u/s", js(1)))
     assert fetcher.everything() == []
     refusal = fetcher.refused(UNFETCH, u32(ended))
     assert (refusal[:2], refusal.data.json) == ((-32602, "Invalid params"), {"fetchIdNotExists": ended})
@@ -209,7 +209,7 @@ def test_ids_are_unique_in_the_daemon(binary: Connect) -> None:
 
 
 def test_fetches_end_with_their_peer(daemon: Daemon, binary: Connect) -> None:
-    """When a fetcher goes its fetches are gone, and the others are still told."""
+    """The fetches of a peer end with its connection, and other fetchers still receive events."""
     owner, staying = binary(), binary()
     fetch_id = staying.fetch("x/")
     before = staying.get("$jet/fetches")
@@ -217,7 +217,7 @@ def test_fetches_end_with_their_peer(daemon: Daemon, binary: Connect) -> None:
         going.fetch("x/")
         going.fetch("", sort={})
     owner.add_state("x/s", js(1))
-    assert staying.told(fetch_id, 1) == events(fetch_id, ("add", "x/s", js(1)))
+    assert staying.received(fetch_id, 1) == events(fetch_id, ("add", "x/s", js(1)))
     assert before[0].value.json >= 1
 
 
@@ -229,7 +229,7 @@ def test_same_rule_twice(binary: Connect) -> None:
     owner.notify("t/s", js(1))
     owner.tell(REMOVE_STATE, key("t/s"))
     for fetch_id in (one, two):
-        assert fetcher.told(fetch_id, 3) == events(
+        assert fetcher.received(fetch_id, 3) == events(
             fetch_id, ("add", "t/s", js(0)), ("change", "t/s", js(1)), ("remove", "t/s", js(1))
         )
     assert fetcher.everything() == []
@@ -243,10 +243,10 @@ def test_same_rule_of_many_peers(binary: Connect) -> None:
     for i in range(1, 7):
         peer = binary(TRANSPORTS[i % 3])
         fetchers.append((peer, fetch_id := peer.fetch("same/")))
-        assert peer.told(fetch_id, 1)[0].value == js(i - 1)
+        assert peer.received(fetch_id, 1)[0].value == js(i - 1)
         owner.notify("same/s", js(i))
         for other, other_id in fetchers:
-            assert other.told(other_id, 1) == events(other_id, ("change", "same/s", js(i)))
+            assert other.received(other_id, 1) == events(other_id, ("change", "same/s", js(i)))
     assert all(peer.everything() == [] for peer, _ in fetchers)
 
 
@@ -255,10 +255,10 @@ def test_fetch_as_an_event(binary: Connect) -> None:
     peer = binary()
     peer.add_state("quiet/s", js(1))
     peer.tell(FETCH, key("quiet/"))
-    (told,) = peer.everything()
-    assert isinstance(told, Told)
-    assert told[1:] == ("add", "quiet/s", js(1), False)
-    peer.unfetch(told.fetch_id)
+    (received,) = peer.everything()
+    assert isinstance(received, FetchEvent)
+    assert received[1:] == ("add", "quiet/s", js(1), False)
+    peer.unfetch(received.fetch_id)
 
 
 RULES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -292,9 +292,9 @@ def test_rules(binary: Connect, start: str, named: dict[str, Any], paths: list[s
     owner.add_method("c/6")
     fetches.append((late, late.fetch(start, **named)))
     for fetcher, fetch_id in fetches:
-        found = [told for told in fetcher.everything() if isinstance(told, Told)]
+        found = [received for received in fetcher.everything() if isinstance(received, FetchEvent)]
         expected = [*paths, "c/6"] if named == {} else paths
-        assert [(told.fetch_id, told.event, told.path) for told in found] == [
+        assert [(received.fetch_id, received.event, received.path) for received in found] == [
             (fetch_id, "add", path) for path in expected
         ]
 
@@ -380,7 +380,7 @@ def test_sorted_while_empty(binary: Connect) -> None:
     """A sorted fetch of nothing is told that there is nothing."""
     fetcher = binary()
     fetch_id = fetcher.fetch("none/", sort={})
-    assert fetcher.everything() == [Window(fetch_id, {"changes": [], "n": 0})]
+    assert fetcher.everything() == [SortedNotification(fetch_id, {"changes": [], "n": 0})]
 
 
 def test_sorted_looks_at_what_json_peers_see(binary: Connect) -> None:
@@ -406,7 +406,7 @@ def test_sorted_and_plain_together(binary: Connect) -> None:
     plain, by_path = fetcher.fetch("p/"), fetcher.fetch("p/", sort={"byPath": True})
     fetcher.window(by_path)
     owner.add_state("p/s", js(1))
-    assert fetcher.told(plain, 1) == events(plain, ("add", "p/s", js(1)))
+    assert fetcher.received(plain, 1) == events(plain, ("add", "p/s", js(1)))
     assert fetcher.window(by_path) == {"changes": [{"path": "p/s", "value": 1, "index": 1}], "n": 1}
 
 
@@ -438,17 +438,17 @@ def test_slow_reader(shared_daemons: StartDaemon, every: bool, owned_by: str) ->
         owner.barrier()
         json_owner.barrier()
         last = (text if owned_by == "binary" else js)(f"{count - 1}{padding}")
-        told = slow.told(fetch_id, 1)
-        while told[-1].value != last:
-            told += slow.told(fetch_id, 1)
-        numbers = [int(change.value.data.strip(b'"').rstrip(b"x")) for change in told[1:]]
+        received = slow.received(fetch_id, 1)
+        while received[-1].value != last:
+            received += slow.received(fetch_id, 1)
+        numbers = [int(change.value.data.strip(b'"').rstrip(b"x")) for change in received[1:]]
     assert numbers == sorted(set(numbers))
     assert (len(numbers) == count) == every
     assert numbers[-1] == count - 1
 
 
 def test_slow_reader_keeps_a_true_picture(shared_daemons: StartDaemon) -> None:
-    """What a slow reader is told may lack changes, but never an add, a remove, their order or the newest value."""
+    """A slow reader may miss changes, but never an add, a remove, their order or the newest value."""
     daemon = shared_daemons("--outbox-soft-bytes", "20000")
     daemon.await_empty()
     rng = random.Random(4)
@@ -481,8 +481,8 @@ def test_too_slow_is_closed(shared_daemons: StartDaemon) -> None:
         lazy.fetch("lazy/", every=True)
         owner.send(*(event(NOTIFY, key("lazy/s") + packed(text("x" * 10_000))) for _ in range(300)))
         owner.barrier()
-        told, _ = lazy.await_closed()
-        assert len(told) < 300
+        received, _ = lazy.await_closed()
+        assert len(received) < 300
 
 
 def test_fetches_between_changes(binary: Connect) -> None:
@@ -505,12 +505,12 @@ def test_fetches_between_changes(binary: Connect) -> None:
     assert peer.response(903).ok
     peer.barrier()
     for fetch_id, values in ((first, [0, 1, 2, 3, 4, 5]), (second, [2, 3, 4, 5, 6]), (third, [4, 5, 6])):
-        told = peer.told(fetch_id, len(values))
-        assert [(one.event, one.value.json) for one in told] == list(
+        received = peer.received(fetch_id, len(values))
+        assert [(one.event, one.value.json) for one in received] == list(
             zip(["add"] + ["change"] * len(values), values, strict=False)
         )
     assert peer.everything() == []
-    assert [one.value.json for one in neighbour.told(near, 7)] == list(range(7))
+    assert [one.value.json for one in neighbour.received(near, 7)] == list(range(7))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -522,4 +522,4 @@ def test_large_values(binary: Connect, transport: str) -> None:
     owner.add_state("large/s", value)
     owner.notify("large/s", value)
     for fetcher, fetch_id in zip(fetchers, ids, strict=True):
-        assert [told.value for told in fetcher.told(fetch_id, 2)] == [value, value]
+        assert [received.value for received in fetcher.received(fetch_id, 2)] == [value, value]

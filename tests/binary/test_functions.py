@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import trustme
 
-from binary.client import TRANSPORTS, BinaryPeer, Line, connect, line_to
-from binary.layout import (
+from support.binary.client import TRANSPORTS, BinaryPeer, RawStream, connect, line_to
+from support.binary.layout import (
     ABSENT,
     ADD_METHOD,
     ADD_STATE,
@@ -33,9 +33,9 @@ from binary.layout import (
     SET,
     TEXT,
     UNFETCH,
-    Asked,
+    FetchEvent,
     Response,
-    Told,
+    RoutedRequest,
     Value,
     arrived_in,
     info,
@@ -71,9 +71,9 @@ VALUES = {
 }
 
 
-def told(event: str, path: str, value: Value, *, fetch_only: bool = False) -> Told:
+def entry_of(event: str, path: str, value: Value, *, fetch_only: bool = False) -> FetchEvent:
     """An entry of get."""
-    return Told(0, event, path, value, fetch_only)
+    return FetchEvent(0, event, path, value, fetch_only)
 
 
 # Connecting.
@@ -119,9 +119,9 @@ def test_tls(start_daemon: StartDaemon, tmp_path: Path) -> None:
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
     plain = line_to(daemon)
-    with BinaryPeer(Line(trust.wrap_socket(plain.sock, server_hostname="localhost"))) as peer:
+    with BinaryPeer(RawStream(trust.wrap_socket(plain.sock, server_hostname="localhost"))) as peer:
         peer.add_state("tls/a", text("x" * 100_000))
-        assert peer.get("tls/") == [told("add", "tls/a", text("x" * 100_000))]
+        assert peer.get("tls/") == [entry_of("add", "tls/a", text("x" * 100_000))]
 
 
 def test_stop_with_peers() -> None:
@@ -231,7 +231,7 @@ def test_bytes_one_by_one(binary: Connect, transport: str) -> None:
 def test_add_state(binary: Connect, transport: str, value: Value) -> None:
     """A state of any value type is added and read back with the same type and bytes."""
     binary(transport).add_state("add/s", value)
-    assert binary("tcp").get("add/") == [told("add", "add/s", value)]
+    assert binary("tcp").get("add/") == [entry_of("add", "add/s", value)]
 
 
 @pytest.mark.parametrize("path", ["a", "ä/漢字/😀", "with space", "x" * 4096, "😀" * 4096, "a//b", "/", 'q"\\\n'])
@@ -283,7 +283,7 @@ def test_a_state_has_a_value(binary: Connect, function: int) -> None:
     refusal = peer.refused(function, key(path) + packed(ABSENT))
     assert (refusal[:2], refusal.reason) == (INVALID_PARAMS, "missingParam")
     assert peer.everything() == []
-    assert peer.get("value/") == [told("add", "value/s", js(1))]
+    assert peer.get("value/") == [entry_of("add", "value/s", js(1))]
 
 
 def test_error_data_names_the_path(binary: Connect) -> None:
@@ -311,7 +311,7 @@ def test_error_data_names_the_path(binary: Connect) -> None:
 
 
 def test_remove(binary: Connect) -> None:
-    """What is removed is gone, and its path is free again."""
+    """A removed element is gone, and its path is free again."""
     owner = binary()
     owner.add_state("gone/s", js(1))
     owner.add_method("gone/m")
@@ -337,16 +337,16 @@ def test_remove_of_the_other_kind(binary: Connect, function: int, path: str, rea
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_everything_goes_with_its_owner(daemon: Daemon, binary: Connect, transport: str) -> None:
-    """When a connection ends everything the peer has added is removed, in order of creation."""
+    """Everything that a peer has added is removed with its connection, in order of creation."""
     watcher = binary()
     with connect(daemon, transport) as owner:
         owner.add_state("end/b", js(1))
         owner.add_method("end/a")
         fetch_id = watcher.fetch("end/")
-        watcher.told(fetch_id, 2)
-    assert watcher.told(fetch_id, 2) == [
-        Told(fetch_id, "remove", "end/b", js(1)),
-        Told(fetch_id, "remove", "end/a", ABSENT),
+        watcher.received(fetch_id, 2)
+    assert watcher.received(fetch_id, 2) == [
+        FetchEvent(fetch_id, "remove", "end/b", js(1)),
+        FetchEvent(fetch_id, "remove", "end/a", ABSENT),
     ]
     assert watcher.get() == []
 
@@ -358,7 +358,7 @@ def test_notify(binary: Connect) -> None:
     for value in VALUES.values():
         owner.notify("notify/s", value)
         owner.barrier()
-        assert other_peer.get("notify/") == [told("add", "notify/s", value)]
+        assert other_peer.get("notify/") == [entry_of("add", "notify/s", value)]
         assert owner.done(NOTIFY, key("notify/s") + packed(value)) == b""
     assert owner.everything() == []
 
@@ -368,7 +368,7 @@ def test_methods_have_no_value(binary: Connect) -> None:
     owner = binary()
     owner.add_method("m/x")
     owner.add_method("m/y", timeout=1.5, access={})
-    assert owner.get("m/") == [told("add", "m/x", ABSENT), told("add", "m/y", ABSENT)]
+    assert owner.get("m/") == [entry_of("add", "m/x", ABSENT), entry_of("add", "m/y", ABSENT)]
 
 
 # Asking.
@@ -381,7 +381,7 @@ def test_set(binary: Connect, value: Value) -> None:
     owner.add_state("set/s", text(""))
     number = client.start_set("set/s", value)
     asked = owner.asked()
-    assert asked == Asked(asked.id, SET, "set/s", value, {})
+    assert asked == RoutedRequest(asked.id, SET, "set/s", value, {})
     owner.send(success(asked.id or 0))
     assert client.receive() == success(number)
 
@@ -389,7 +389,7 @@ def test_set(binary: Connect, value: Value) -> None:
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("function", [SET, CALL])
 def test_results_are_passed_on_unchanged(binary: Connect, function: int, value: Value) -> None:
-    """What the owner answers is passed on unchanged, whatever its type."""
+    """The response of an owner is forwarded unchanged, whatever its type."""
     owner, client = binary(), binary("unix")
     owner.add_state("result/s", js(0))
     owner.add_method("result/m")
@@ -426,7 +426,7 @@ def test_call(binary: Connect, arguments: Value) -> None:
     owner.add_method("call/m")
     number = client.start_call("call/m", arguments)
     asked = owner.asked()
-    assert asked == Asked(asked.id, CALL, "call/m", arguments, {})
+    assert asked == RoutedRequest(asked.id, CALL, "call/m", arguments, {})
     owner.succeed(asked.id, js([1]))
     assert client.receive() == success(number, packed(js([1])))
 
@@ -479,7 +479,7 @@ def test_timeout(binary: Connect, function: int, where: str) -> None:
 
 @pytest.mark.parametrize("function", [SET, CALL])
 def test_owner_lost(daemon: Daemon, binary: Connect, function: int) -> None:
-    """When the owner is lost the requester gets -32603 at once."""
+    """The requester gets -32603 at once if the owner is lost."""
     client = binary()
     with connect(daemon, "unix") as owner:
         owner.add_state("lost/s", js(0))
@@ -509,7 +509,7 @@ def test_fetch_only_is_refused(binary: Connect) -> None:
     assert client.refused(SET, key("ro/s") + packed(js(1))).data.json == {"fetchOnly": "ro/s"}
     assert owner.refused(SET, key("ro/s") + packed(js(1))).data.json == {"fetchOnly": "ro/s"}
     assert owner.everything() == []
-    assert client.get("ro/") == [told("add", "ro/s", js(0), fetch_only=True)]
+    assert client.get("ro/") == [entry_of("add", "ro/s", js(0), fetch_only=True)]
 
 
 @pytest.mark.parametrize(
@@ -612,8 +612,8 @@ def test_events_do_the_same(binary: Connect) -> None:
     peer.tell(NOTIFY, key("event/s") + packed(text("x")))
     assert peer.everything() == []
     assert watcher.get("event/") == [
-        told("add", "event/s", text("x"), fetch_only=True),
-        told("add", "event/m", ABSENT),
+        entry_of("add", "event/s", text("x"), fetch_only=True),
+        entry_of("add", "event/m", ABSENT),
     ]
     peer.tell(REMOVE_METHOD, key("event/m"))
     peer.tell(REMOVE_STATE, key("event/s"))
@@ -645,7 +645,7 @@ def test_events_do_the_same(binary: Connect) -> None:
     }.values(),
 )
 def test_errors_of_events_are_not_told(binary: Connect, function: int, payload: bytes) -> None:
-    """What is refused of an event is not answered either."""
+    """An event that is refused gets no response either."""
     peer = binary()
     peer.add_state("event/s", js(1))
     peer.tell(function, payload)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from binary.client import BinaryPeer, connect
-from binary.layout import (
+from support.binary.client import BinaryPeer, connect
+from support.binary.layout import (
     ABSENT,
     ADD_METHOD,
     ADD_STATE,
@@ -46,7 +46,7 @@ from binary.layout import (
     text,
     u32,
 )
-from binary.witness import Witness
+from support.binary.witness import Witness
 from support.daemon import Daemon
 
 FUZZ = settings(
@@ -114,7 +114,7 @@ cuts = st.lists(st.integers(1, 200), max_size=10)
 
 @pytest.fixture(scope="module")
 def fuzzed() -> Iterator[Daemon]:
-    with Daemon.start("--message-bytes-max", "100000") as daemon:
+    with Daemon.start("--message-bytes-max", "100000", "--ws-ping-s", "0") as daemon:
         yield daemon
 
 
@@ -202,6 +202,6 @@ def test_random_values(fuzzed: Daemon, witness: Witness, sent: list[Value]) -> N
         fetch_id = fetcher.fetch("values/")
         owner.add_state("values/s", sent[0])
         owner.send(*(event(NOTIFY, key("values/s") + packed(value)) for value in sent))
-        assert [told.value for told in fetcher.told(fetch_id, len(sent) + 1)] == [sent[0], *sent]
+        assert [received.value for received in fetcher.received(fetch_id, len(sent) + 1)] == [sent[0], *sent]
     witness.check()
     fuzzed.check()

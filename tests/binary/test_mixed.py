@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from binary.client import BinaryPeer, connect
-from binary.layout import (
+from support.binary.client import BinaryPeer, connect
+from support.binary.layout import (
     ABSENT,
     CALL,
     JSON,
@@ -30,8 +30,8 @@ from binary.layout import (
     text,
     value_in,
 )
-from binary.layout import Told as BinaryTold
-from binary.sides import Answer, BinarySide, JsonSide, Side, Told
+from support.binary.layout import FetchEvent as BinaryTold
+from support.binary.sides import Answer, BinarySide, FetchEvent, JsonSide, Side
 from support.daemon import Daemon
 from support.strict import strict_json
 from support.wire import Wire
@@ -43,7 +43,7 @@ PROTOCOLS = ("JSON", "binary")
 COMBINATIONS = list(itertools.product(PROTOCOLS, repeat=3))
 
 
-class Bus(NamedTuple):
+class MixedBus(NamedTuple):
     owner: Side
     client: Side
     fetcher: Side
@@ -53,7 +53,7 @@ class Bus(NamedTuple):
         self.fetcher.fetch("mix/")
         self.owner.add_state("mix/s", b"0", **named)
         self.owner.add_method("mix/m", **named)
-        assert self.fetcher.told(2) == [Told("add", "mix/s", b"0"), Told("add", "mix/m", b"")]
+        assert self.fetcher.received(2) == [FetchEvent("add", "mix/s", b"0"), FetchEvent("add", "mix/m", b"")]
 
     def nothing_more(self) -> None:
         for side in self:
@@ -61,13 +61,13 @@ class Bus(NamedTuple):
 
 
 @pytest.fixture(params=COMBINATIONS, ids=["{}-owner {}-client {}-fetcher".format(*c) for c in COMBINATIONS])
-def bus(request: pytest.FixtureRequest, binary: Connect, jsons: ConnectJson) -> Bus:
+def bus(request: pytest.FixtureRequest, binary: Connect, jsons: ConnectJson) -> MixedBus:
     """One combination of owner, client and fetcher, each on another transport."""
     sides = [
         BinarySide(binary(transport)) if protocol == "binary" else JsonSide(jsons(transport))
         for protocol, transport in zip(request.param, ("tcp", "unix", "ws"), strict=True)
     ]
-    return Bus(*sides)
+    return MixedBus(*sides)
 
 
 # JSON values whose every byte must arrive: nothing here survives a parser and printer.
@@ -102,7 +102,7 @@ EXACT = {
 # Set, call, change, remove in every combination.
 
 
-def test_set(bus: Bus) -> None:
+def test_set(bus: MixedBus) -> None:
     """A set reaches the owner, its change the fetcher before its success the client."""
     bus.add()
     ticket = bus.client.set("mix/s", b'{"b":1,"a":[2.50]}')
@@ -111,12 +111,12 @@ def test_set(bus: Bus) -> None:
     bus.owner.change("mix/s", asked.value)
     bus.owner.done(asked)
     assert bus.client.answer(ticket) == Answer(bus.client.as_asked)
-    assert bus.fetcher.told(1) == [Told("change", "mix/s", b'{"b":1,"a":[2.50]}')]
+    assert bus.fetcher.received(1) == [FetchEvent("change", "mix/s", b'{"b":1,"a":[2.50]}')]
     bus.nothing_more()
 
 
 @pytest.mark.parametrize("arguments", [b"", b'["now",1.50]', b'{"b":1,"a":2}', b"[]"], ids=str)
-def test_call(bus: Bus, arguments: bytes) -> None:
+def test_call(bus: MixedBus, arguments: bytes) -> None:
     """A call reaches the owner with its arguments, and the result the client."""
     bus.add()
     ticket = bus.client.call("mix/m", arguments)
@@ -127,26 +127,26 @@ def test_call(bus: Bus, arguments: bytes) -> None:
     bus.nothing_more()
 
 
-def test_change(bus: Bus) -> None:
+def test_change(bus: MixedBus) -> None:
     """Every change reaches the fetcher, equal values too, byte by byte."""
     bus.add()
     values = [*EXACT.values(), b"1", b"1"]
     for value in values:
         bus.owner.change("mix/s", value)
-    assert bus.fetcher.told(len(values)) == [Told("change", "mix/s", value) for value in values]
+    assert bus.fetcher.received(len(values)) == [FetchEvent("change", "mix/s", value) for value in values]
     bus.nothing_more()
 
 
-def test_remove(bus: Bus) -> None:
+def test_remove(bus: MixedBus) -> None:
     """A remove tells the last value, of a method none, and then nobody finds it."""
     bus.add()
     bus.owner.change("mix/s", b"1.50")
     bus.owner.remove_state("mix/s")
     bus.owner.remove_method("mix/m")
-    assert bus.fetcher.told(3) == [
-        Told("change", "mix/s", b"1.50"),
-        Told("remove", "mix/s", b"1.50"),
-        Told("remove", "mix/m", b""),
+    assert bus.fetcher.received(3) == [
+        FetchEvent("change", "mix/s", b"1.50"),
+        FetchEvent("remove", "mix/s", b"1.50"),
+        FetchEvent("remove", "mix/m", b""),
     ]
     for ticket in (bus.client.set("mix/s", b"1"), bus.client.call("mix/m", b"[]")):
         answer = bus.client.answer(ticket)
@@ -159,7 +159,7 @@ def test_remove(bus: Bus) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b'{"b":1.50,"a":[1e300]}', b'"text"', b"null"], ids=["none", "object", "text", "null"]
 )
-def test_error_of_the_owner(bus: Bus, ask: str, data: bytes) -> None:
+def test_error_of_the_owner(bus: MixedBus, ask: str, data: bytes) -> None:
     """The owner's own error reaches the client with code, message and data."""
     bus.add()
     ticket = bus.client.set("mix/s", b"1") if ask == "set" else bus.client.call("mix/m", b"[]")
@@ -170,7 +170,7 @@ def test_error_of_the_owner(bus: Bus, ask: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("ask", ["set", "call"])
 @pytest.mark.parametrize("limit_of", ["request", "element"])
-def test_timeout(bus: Bus, ask: str, limit_of: str) -> None:
+def test_timeout(bus: MixedBus, ask: str, limit_of: str) -> None:
     """An owner that is too slow: the client gets -32001, and the late answer is dropped."""
     bus.add(timeout=0.05 if limit_of == "element" else 100)
     named = {"timeout": 0.05} if limit_of == "request" else {}
@@ -183,8 +183,8 @@ def test_timeout(bus: Bus, ask: str, limit_of: str) -> None:
 
 
 @pytest.mark.parametrize("ask", ["set", "call"])
-def test_owner_lost(bus: Bus, ask: str) -> None:
-    """When the owner is lost the client gets -32603, and the fetcher the removes."""
+def test_owner_lost(bus: MixedBus, ask: str) -> None:
+    """If the owner is lost, the client gets -32603 and the fetcher the removes."""
     bus.add()
     ticket = bus.client.set("mix/s", b"1") if ask == "set" else bus.client.call("mix/m", b"[]")
     bus.owner.asked()
@@ -192,13 +192,13 @@ def test_owner_lost(bus: Bus, ask: str) -> None:
     answer = bus.client.answer(ticket)
     assert (answer.code, answer.message) == (-32603, "Internal error")
     assert "reason" in json.loads(answer.data)
-    assert bus.fetcher.told(2) == [Told("remove", "mix/s", b"0"), Told("remove", "mix/m", b"")]
+    assert bus.fetcher.received(2) == [FetchEvent("remove", "mix/s", b"0"), FetchEvent("remove", "mix/m", b"")]
     bus.client.nothing_more()
     bus.fetcher.nothing_more()
 
 
-def test_value_as_result(bus: Bus) -> None:
-    """Who asks for valueAsResult gets the value that the owner took."""
+def test_value_as_result(bus: MixedBus) -> None:
+    """A set with valueAsResult returns the value that the owner took."""
     bus.add()
     ticket = bus.client.set("mix/s", b"1.50", valueAsResult=True)
     asked = bus.owner.asked()
@@ -206,11 +206,11 @@ def test_value_as_result(bus: Bus) -> None:
     bus.owner.change("mix/s", b"1.25")
     bus.owner.succeed(asked, b"1.25")
     assert bus.client.answer(ticket) == Answer(b"1.25")
-    assert bus.fetcher.told(1) == [Told("change", "mix/s", b"1.25")]
+    assert bus.fetcher.received(1) == [FetchEvent("change", "mix/s", b"1.25")]
     bus.nothing_more()
 
 
-def test_adapted_warning(bus: Bus) -> None:
+def test_adapted_warning(bus: MixedBus) -> None:
     """An owner that took something else says so with a warning, which reaches the client unchanged."""
     bus.add()
     ticket = bus.client.set("mix/s", b"99")
@@ -219,7 +219,7 @@ def test_adapted_warning(bus: Bus) -> None:
     bus.owner.change("mix/s", b"10")
     bus.owner.succeed(asked, warning)
     assert bus.client.answer(ticket) == Answer(warning)
-    assert bus.fetcher.told(1) == [Told("change", "mix/s", b"10")]
+    assert bus.fetcher.received(1) == [FetchEvent("change", "mix/s", b"10")]
     bus.nothing_more()
 
 
@@ -447,7 +447,7 @@ def test_states_of_json_owners_are_json(binary: Connect, jsons: ConnectJson, val
     wire.result("add", {"path": "owned/s", "value": value})
     wire.result("change", {"path": "owned/s", "value": value})
     wire.result("add", {"path": "owned/m"})
-    assert [told[1:] for told in peer.told(fetch_id, 3)] == [
+    assert [received[1:] for received in peer.received(fetch_id, 3)] == [
         ("add", "owned/s", js(value), False),
         ("change", "owned/s", js(value), False),
         ("add", "owned/m", ABSENT, False),
@@ -490,7 +490,7 @@ def test_escapes_in_strings_to_texts(binary: Connect, jsons: ConnectJson) -> Non
 
 
 def test_round_trip_of_what_a_json_peer_sees(binary: Connect, jsons: ConnectJson) -> None:
-    """What a JSON peer sees of a binary state it can set the same way, and the owner gets the same bytes."""
+    """A JSON peer can set a binary state to the value it has seen, and the owner gets the same bytes."""
     owner, wire = binary(), jsons()
     owner.add_state("round/s", js(0))
     for name, (value, seen) in SEEN.items():
@@ -561,7 +561,7 @@ def test_longest_paths(start_daemon: StartDaemon) -> None:
     with daemon.connect() as wire, connect(daemon) as peer:
         fetch_id = peer.fetch()
         assert wire.result("add", {"path": path, "value": 1}) is True
-        assert peer.told(fetch_id, 1) == [BinaryTold(fetch_id, "add", path, js(1))]
+        assert peer.received(fetch_id, 1) == [BinaryTold(fetch_id, "add", path, js(1))]
         peer.start_set(path, js(2))
         assert wire.receive()["method"] == path
     with pytest.raises(AssertionError, match="ended before it was ready"):
@@ -615,13 +615,13 @@ def test_legacy_peers(binary: Connect, jsons: ConnectJson) -> None:
         {"event": "change", "path": "new/s", "data": {"value": wrapped("image/png", b"\x89")}},
     ]
     fetch_id = peer.fetch("old/")
-    peer.told(fetch_id, 1)
+    peer.received(fetch_id, 1)
     number = peer.start_set("old/s", text("y"))
     asked = wire.receive()
     assert (asked["method"], asked["params"]) == ("old/s", ["y"])
     wire.send({"method": "post", "params": {"path": "old/s", "event": "change", "data": {"value": "y"}}})
     wire.send({"id": asked["id"], "result": {}})
-    assert peer.told(fetch_id, 1) == [BinaryTold(fetch_id, "change", "old/s", js("y"))]
+    assert peer.received(fetch_id, 1) == [BinaryTold(fetch_id, "change", "old/s", js("y"))]
     assert peer.response(number).ok
 
 

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from binary.client import BinaryPeer, connect
-from binary.layout import (
+from support.binary.client import BinaryPeer, connect
+from support.binary.layout import (
     ADD_METHOD,
     ADD_STATE,
     NOTIFY,
     OCTETS,
     REMOVE_METHOD,
     REMOVE_STATE,
-    Told,
+    FetchEvent,
+    SortedNotification,
     Value,
-    Window,
     event,
     js,
     key,
@@ -180,23 +180,23 @@ class BinaryFetcher:
 
     def _take_in(self) -> None:
         for arrived in self.peer.inbox:
-            if isinstance(arrived, Window):
+            if isinstance(arrived, SortedNotification):
                 self._put(arrived)
             else:
-                assert isinstance(arrived, Told), arrived
+                assert isinstance(arrived, FetchEvent), arrived
                 self._tell(arrived)
         self.peer.inbox.clear()
 
-    def _tell(self, told: Told) -> None:
-        assert told.fetch_id in self.rules, f"told after unfetch: {told}"
-        elements = self.elements[told.fetch_id]
-        assert (told.path in elements) == (told.event != "add"), (told, elements)
-        if told.event == "remove":
-            del elements[told.path]
+    def _tell(self, received: FetchEvent) -> None:
+        assert received.fetch_id in self.rules, f"event after unfetch: {received}"
+        elements = self.elements[received.fetch_id]
+        assert (received.path in elements) == (received.event != "add"), (received, elements)
+        if received.event == "remove":
+            del elements[received.path]
         else:
-            elements[told.path] = told.value, told.fetch_only
+            elements[received.path] = received.value, received.fetch_only
 
-    def _put(self, window: Window) -> None:
+    def _put(self, window: SortedNotification) -> None:
         assert window.fetch_id in self.rules, f"told after unfetch: {window}"
         entries = self.windows[window.fetch_id]
         first = SORTS[self.rules[window.fetch_id] - len(RULES)].get("from", 1)

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import pytest
 
-from binary.client import BinaryPeer, connect
-from binary.layout import (
+from support.binary.client import BinaryPeer, connect
+from support.binary.layout import (
     AUTHENTICATE,
     NOTIFY,
     SET,
-    Asked,
+    RoutedRequest,
     arrived_in,
     event,
     failure,
@@ -91,8 +91,8 @@ class Page:
     def answered(self, sender: str, number: int) -> bytes:
         return self.next(sender, u8(3) + u32(number))
 
-    def told(self, told: int, fetch_id: int) -> bytes:
-        return self.next("daemon", bytes([4, told]) + u32(fetch_id))
+    def received(self, received: int, fetch_id: int) -> bytes:
+        return self.next("daemon", bytes([4, received]) + u32(fetch_id))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def client(daemon_of_the_page: Daemon) -> Iterator[BinaryPeer]:
 
 
 def test_every_dump(daemon_of_the_page: Daemon, owner: BinaryPeer, client: BinaryPeer) -> None:
-    """What the page says is sent, is sent; what it says the daemon sends, comes; no dump is left over."""
+    """Every dump of the page is sent or received as it says, and none is left over."""
     page = Page()
     greeting = page.next("daemon", u8(1))
     assert (owner.greeting, client.greeting) == (greeting, greeting)
@@ -136,19 +136,19 @@ def test_every_dump(daemon_of_the_page: Daemon, owner: BinaryPeer, client: Binar
     assert client.receive() == page.answered("daemon", 15)
     client.send(page.asked("client", 11))
     assert client.receive() == page.answered("daemon", 11)
-    assert client.receive() == page.told(0x10, 1)
+    assert client.receive() == page.received(0x10, 1)
     owner.send(page.asked("owner", 3))
     assert owner.receive() == success(3)
-    assert client.receive() == page.told(0x10, 1)
+    assert client.receive() == page.received(0x10, 1)
 
     # Asking: a set that the owner does, one that it refuses, and a call.
     client.send(page.asked("client", 7))
     assert owner.receive() == page.asked("daemon, to the owner", 1)
     owner.send(event(NOTIFY, key("pump/speed") + packed(js(1300))), page.answered("owner", 1))
-    assert client.receive() == page.told(0x11, 1)
+    assert client.receive() == page.received(0x11, 1)
     assert client.receive() == page.answered("daemon, to the client", 7)
     client.send(page.asked("client", 8))
-    assert arrived_in(owner.receive()) == [Asked(2, SET, "pump/speed", js(1400), {})]
+    assert arrived_in(owner.receive()) == [RoutedRequest(2, SET, "pump/speed", js(1400), {})]
     owner.send(failure(2, 1, "too fast"))
     assert client.receive() == failure(8, 1, "too fast")
     client.send(page.asked("client", 9))
@@ -161,7 +161,7 @@ def test_every_dump(daemon_of_the_page: Daemon, owner: BinaryPeer, client: Binar
     # Fetching sorted, and getting.
     client.send(page.asked("client", 12))
     assert client.receive() == success(12, u32(2))
-    assert client.receive() == page.told(0x13, 2)
+    assert client.receive() == page.received(0x13, 2)
     client.send(page.asked("client", 14))
     assert client.receive() == page.answered("daemon", 14)
     client.send(request(100, 9, u32(2)))
@@ -171,15 +171,15 @@ def test_every_dump(daemon_of_the_page: Daemon, owner: BinaryPeer, client: Binar
     with connect(daemon_of_the_page) as bystander:
         bystander.done(AUTHENTICATE, key("ann") + key("secret"))
         bystander.fetch("pump/")
-        _several(owner, client, page.told(0x14, 1))
+        _several(owner, client, page.received(0x14, 1))
     owner.send(event(NOTIFY, key("pump/speed") + packed(js(1300))), request(6, 2, key("pump/speed")))
     assert owner.receive() == success(6)
-    assert client.told(1, 2)[1] == arrived_in(page.told(0x12, 1))[0]
+    assert client.received(1, 2)[1] == arrived_in(page.received(0x12, 1))[0]
     owner.send(page.asked("owner", 4))
     assert owner.receive() == success(4)
     owner.send(page.asked("owner", 5))
     assert owner.receive() == success(5)
-    assert [told.path for told in client.told(1, 1)] == ["pump/stop"]
+    assert [received.path for received in client.received(1, 1)] == ["pump/stop"]
 
     # The rest.
     client.send(page.asked("client", 13))
@@ -201,10 +201,10 @@ def _several(owner: BinaryPeer, client: BinaryPeer, message: bytes) -> None:
     single = [u8(4) + u8(0x11) + u32(1) + change[2:] for change in notify]
     for _ in range(SEVERAL_TRIES):
         owner.send_raw(framed(*notify))
-        told = client.receive()
-        if told == message:
+        received = client.receive()
+        if received == message:
             return
-        assert [told, client.receive()] == single
+        assert [received, client.receive()] == single
     raise AssertionError(f"the daemon never told two changes of one chunk in one message in {SEVERAL_TRIES} tries")
 
 
@@ -219,8 +219,8 @@ def test_dumps_are_found() -> None:
         "daemon, to the client",
     }
     asked = {dump.message[5] for dump in found if dump.message[0] == 2}
-    told = {dump.message[1] for dump in found if dump.message[0] == 4}
-    assert asked | told >= {*range(1, 14), *range(0x10, 0x15)}
+    received = {dump.message[1] for dump in found if dump.message[0] == 4}
+    assert asked | received >= {*range(1, 14), *range(0x10, 0x15)}
 
 
 def test_every_number_is_in_the_table() -> None:

@@ -38,24 +38,24 @@ def compact(value: Any) -> bytes:
 @given(text=KEYS, before=AROUND, after=AROUND)
 def test_keys(text: str, before: bytes, after: bytes) -> None:
     """A key is read where it was written, and tells where it ends."""
-    frame = before + binary.key(text) + after
+    frame = before + binary.encode_key(text) + after
     assert binary.read_key(frame, len(before)) == (text, len(frame) - len(after))
 
 
 @given(mime=MIMES, data=st.binary(max_size=300), before=AROUND, after=AROUND)
 def test_bodies(mime: str, data: bytes, before: bytes, after: bytes) -> None:
     """A value of any type is read where it was written, with its type, and tells where it ends."""
-    body = binary.typed_body(mime, data)
+    body = binary.encode_typed_body(mime, data)
     frame = before + body + after
     assert binary.read_body(frame, len(before)) == (body, len(frame) - len(after))
-    assert binary.mime_of(body) == mime
+    assert binary.read_mime(body) == mime
     assert body.endswith(data)
 
 
 @given(number=st.integers(0, 2**32 - 1), before=AROUND, after=AROUND)
 def test_numbers(number: int, before: bytes, after: bytes) -> None:
     """A number is read where it was written."""
-    frame = before + binary.number(number) + after
+    frame = before + binary.encode_number(number) + after
     assert binary.read_number(frame, len(before)) == (number, len(before) + 4)
 
 
@@ -63,10 +63,15 @@ def test_types_have_one_number() -> None:
     """Every type with a number has one number, and types without have 255."""
     assert {binary.MIMES[number] for number in binary.NUMBERS.values()} == set(binary.NUMBERS)
     assert len(set(binary.NUMBERS.values())) == len(binary.NUMBERS)
-    assert binary.typed_body("x/y", b"z") == bytes((255,)) + struct.pack("<I", 6) + binary.key("x/y") + b"z"
+    assert (
+        binary.encode_typed_body("x/y", b"z") == bytes((255,)) + struct.pack("<I", 6) + binary.encode_key("x/y") + b"z"
+    )
 
 
-@given(whole=st.one_of(KEYS.map(binary.key), MIMES.map(lambda mime: binary.typed_body(mime, b"data"))), data=st.data())
+@given(
+    whole=st.one_of(KEYS.map(binary.encode_key), MIMES.map(lambda mime: binary.encode_typed_body(mime, b"data"))),
+    data=st.data(),
+)
 def test_what_is_cut_off_is_refused(whole: bytes, data: st.DataObject) -> None:
     """No part of a key or value is taken for a whole one."""
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
@@ -96,7 +101,7 @@ def test_bad_bodies(frame: bytes, says: str) -> None:
 
 @pytest.mark.parametrize("message", [b"", binary.INFO_MESSAGE[:-1], binary.INFO_MESSAGE + b"\0", b"\2" * 13])
 def test_no_info(message: bytes) -> None:
-    """What is no info message is refused."""
+    """Other messages than info messages are refused."""
     with pytest.raises(BadFrame):
         binary.read_info(message)
 
@@ -112,14 +117,14 @@ ERRORS = st.fixed_dictionaries({"code": st.integers(-(2**31), 2**31 - 1), "messa
 @given(error=ERRORS, request_id=st.binary(min_size=4, max_size=4))
 def test_errors(error: dict[str, Any], request_id: bytes) -> None:
     """An error comes out as it went in, its data as JSON text."""
-    message = binary.failure(request_id, error)
+    message = binary.encode_error(request_id, error)
     assert message[:6] == b"\3" + request_id + binary.ERROR
-    binary.check_answer(message)
-    told = binary.read_error(message, 6)
-    assert (told["code"], told["message"]) == (error["code"], error["message"])
-    assert ("data" in told) is ("data" in error)
+    binary.check_response(message)
+    received = binary.read_error(message, 6)
+    assert (received["code"], received["message"]) == (error["code"], error["message"])
+    assert ("data" in received) is ("data" in error)
     if "data" in error:
-        assert json.loads(bytes(told["data"])) == error["data"]
+        assert json.loads(bytes(received["data"])) == error["data"]
 
 
 ODD_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -131,20 +136,20 @@ ODD_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("error", "told"), ODD_ERRORS.values(), ids=ODD_ERRORS)
-def test_odd_errors(error: dict[str, Any], told: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("error", "received"), ODD_ERRORS.values(), ids=ODD_ERRORS)
+def test_odd_errors(error: dict[str, Any], received: dict[str, Any]) -> None:
     """An owner's error that does not fit is made to fit."""
-    message = binary.failure(b"", error)
+    message = binary.encode_error(b"", error)
     assert message[1:5] == binary.NO_REQUEST
-    assert binary.read_error(message, 6) == told
+    assert binary.read_error(message, 6) == received
 
 
 @given(answer=st.binary(max_size=60))
 def test_any_answer(answer: bytes) -> None:
-    """What an owner answers is fine or refused, whatever the bytes."""
+    """Any response of an owner is accepted or refused, whatever the bytes."""
     for message in (answer, b"\3\1\0\0\0\0" + answer, b"\3\1\0\0\0\1" + answer):
         try:
-            binary.check_answer(message)
+            binary.check_response(message)
         except JetError:
             continue
         assert message[5:6] in (binary.SUCCESS, binary.ERROR)
@@ -155,11 +160,17 @@ def test_any_answer(answer: bytes) -> None:
 
 @given(function=st.integers(0, 255), frame=st.binary(max_size=120), at=st.integers(0, 10))
 @example(
-    function=binary.ADD_STATE, frame=binary.key("a") + binary.json_body(b"1") + binary.json_body(b"[" * 5000), at=0
+    function=binary.ADD_STATE,
+    frame=binary.encode_key("a") + binary.encode_json_body(b"1") + binary.encode_json_body(b"[" * 5000),
+    at=0,
 )
-@example(function=binary.GET, frame=binary.key("") + binary.json_body(b'{"a":' * 300 + b"1" + b"}" * 300), at=0)
-@example(function=binary.GET, frame=binary.key("") + binary.json_body(b'{"a":1e999}'), at=0)
-@example(function=binary.GET, frame=binary.key("") + binary.json_body(b'{"a":"' + NOT_UTF_8 + b'"}'), at=0)
+@example(
+    function=binary.GET, frame=binary.encode_key("") + binary.encode_json_body(b'{"a":' * 300 + b"1" + b"}" * 300), at=0
+)
+@example(function=binary.GET, frame=binary.encode_key("") + binary.encode_json_body(b'{"a":1e999}'), at=0)
+@example(
+    function=binary.GET, frame=binary.encode_key("") + binary.encode_json_body(b'{"a":"' + NOT_UTF_8 + b'"}'), at=0
+)
 def test_any_payload(function: int, frame: bytes, at: int) -> None:
     """Whatever the bytes, a payload is read or refused; nothing else can happen."""
     try:
@@ -172,9 +183,9 @@ def test_any_payload(function: int, frame: bytes, at: int) -> None:
 
 
 PARTS: dict[Any, st.SearchStrategy[tuple[Any, bytes]]] = {
-    binary.read_key: KEYS.map(lambda text: (text, binary.key(text))),
-    binary.read_body: st.builds(binary.typed_body, MIMES, st.binary(max_size=50)).map(lambda body: (body, body)),
-    binary.read_number: st.integers(0, 2**32 - 1).map(lambda number: (number, binary.number(number))),
+    binary.read_key: KEYS.map(lambda text: (text, binary.encode_key(text))),
+    binary.read_body: st.builds(binary.encode_typed_body, MIMES, st.binary(max_size=50)).map(lambda body: (body, body)),
+    binary.read_number: st.integers(0, 2**32 - 1).map(lambda number: (number, binary.encode_number(number))),
 }
 
 
@@ -188,7 +199,7 @@ def test_payloads(function: binary.Function, data: st.DataObject) -> None:
     expected = [part for part, _ in drawn]
     assert binary.read_payload(frame, 0, number) == (expected, b"")
     named = data.draw(st.dictionaries(KEYS, VALUES, max_size=3))
-    with_options = frame + binary.json_body(compact(named))
+    with_options = frame + binary.encode_json_body(compact(named))
     if function.options:
         parts, options = binary.read_payload(with_options, 0, number)
         assert (parts, json.loads(options)) == (expected, named)
@@ -197,13 +208,13 @@ def test_payloads(function: binary.Function, data: st.DataObject) -> None:
 
 
 BAD_OPTIONS = {
-    "no object": binary.json_body(b"[]"),
-    "no JSON": binary.json_body(b"{"),
-    "another type": binary.body(binary.TEXT, b"{}"),
+    "no object": binary.encode_json_body(b"[]"),
+    "no JSON": binary.encode_json_body(b"{"),
+    "another type": binary.encode_body(binary.TEXT, b"{}"),
     "nothing": binary.EMPTY_BODY,
-    "a key twice": binary.json_body(b'{"a":1,"a":2}'),
-    "no UTF-8": binary.json_body(b'{"a":"' + NOT_UTF_8 + b'"}'),
-    "two of them": binary.json_body(b"{}") * 2,
+    "a key twice": binary.encode_json_body(b'{"a":1,"a":2}'),
+    "no UTF-8": binary.encode_json_body(b'{"a":"' + NOT_UTF_8 + b'"}'),
+    "two of them": binary.encode_json_body(b"{}") * 2,
 }
 
 
@@ -211,7 +222,7 @@ BAD_OPTIONS = {
 def test_bad_options(options: bytes) -> None:
     """Options are one JSON object or nothing."""
     with pytest.raises(BadFrame):
-        binary.read_payload(binary.key("a") + options, 0, binary.GET)
+        binary.read_payload(binary.encode_key("a") + options, 0, binary.GET)
 
 
 def test_unknown_function() -> None:
@@ -228,31 +239,33 @@ def test_unknown_function() -> None:
 def test_json_stays_json(value: Any) -> None:
     """A JSON value is the same JSON on both sides, unless it looks like bytes."""
     text = compact(value)
-    assert binary.json_of(binary.json_body(text)) == text
-    assert binary.json_of(binary.body_of(text)) == text
+    assert binary.to_json(binary.encode_json_body(text)) == text
+    assert binary.to_json(binary.from_json(text)) == text
 
 
 @given(mime=MIMES, data=st.binary(max_size=300))
 def test_bytes_as_json(mime: str, data: bytes) -> None:
     """Bytes are told to JSON peers with type and base64, and come back from them as they were."""
-    body = binary.typed_body(mime, data)
-    told = binary.json_of(body)
+    body = binary.encode_typed_body(mime, data)
+    received = binary.to_json(body)
     if body[0] == binary.JSON:
-        assert told in (data.strip(), compact({"mime": mime, "base64": b64encode(data).decode()}))
+        assert received in (data.strip(), compact({"mime": mime, "base64": b64encode(data).decode()}))
         return
-    if body[0] == binary.TEXT and told[:1] == b'"':
-        assert json.loads(told) == data.decode()
-        assert binary.body_of(told, binary.TEXT) == body
+    if body[0] == binary.TEXT and received[:1] == b'"':
+        assert json.loads(received) == data.decode()
+        assert binary.from_json(received, binary.TEXT) == body
         return
-    assert json.loads(told) == {"mime": mime, "base64": b64encode(data).decode()}
-    assert binary.body_of(told) == body
-    assert binary.body_of(told, binary.TEXT) == body
+    assert json.loads(received) == {"mime": mime, "base64": b64encode(data).decode()}
+    assert binary.from_json(received) == body
+    assert binary.from_json(received, binary.TEXT) == body
 
 
-@given(body=st.builds(binary.body, st.sampled_from(sorted(binary.MIMES.keys() - {0, 255})), st.binary(max_size=100)))
+@given(
+    body=st.builds(binary.encode_body, st.sampled_from(sorted(binary.MIMES.keys() - {0, 255})), st.binary(max_size=100))
+)
 def test_json_peers_get_json(body: bytes) -> None:
     """Whatever a binary peer sends, JSON peers are told JSON."""
-    json.loads(binary.json_of(body))
+    json.loads(binary.to_json(body))
 
 
 NOT_BYTES = [
@@ -269,12 +282,12 @@ NOT_BYTES = [
 @pytest.mark.parametrize("text", NOT_BYTES, ids=bytes.decode)
 def test_what_only_looks_like_bytes(text: bytes) -> None:
     """JSON that is not exactly type and base64 stays JSON."""
-    assert binary.body_of(text) == binary.json_body(text)
+    assert binary.from_json(text) == binary.encode_json_body(text)
 
 
 def test_no_value() -> None:
     """No value at all is null to JSON peers."""
-    assert binary.json_of(binary.EMPTY_BODY) == b"null"
+    assert binary.to_json(binary.EMPTY_BODY) == b"null"
 
 
 BAD_JSON = {
@@ -289,5 +302,5 @@ BAD_JSON = {
 @pytest.mark.parametrize("data", BAD_JSON.values(), ids=BAD_JSON)
 def test_what_is_called_json_and_is_none(data: bytes) -> None:
     """A value that is said to be JSON and is not is told as bytes of that type."""
-    told = json.loads(binary.json_of(binary.json_body(data)))
-    assert told == {"mime": "application/json", "base64": b64encode(data).decode()}
+    received = json.loads(binary.to_json(binary.encode_json_body(data)))
+    assert received == {"mime": "application/json", "base64": b64encode(data).decode()}

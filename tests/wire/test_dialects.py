@@ -16,8 +16,8 @@ from jetbus.wire.dialects import (
     LEGACY_POSITIONAL,
     NODE_JET_3,
     Dialect,
-    legacy_element,
-    legacy_node,
+    encode_legacy_element,
+    encode_legacy_node,
 )
 from jetbus.wire.jsonrpc import Params
 from jetbus.wire.legacy import VALUELESS
@@ -103,7 +103,7 @@ EVENTS = [
 @pytest.mark.parametrize(("dialect", "leaf", "kind", "fetch_only", "params"), EVENTS)
 def test_events(dialect: Dialect, leaf: Leaf, kind: str, fetch_only: bool, params: str) -> None:
     """An event in the words of the dialect, values byte by byte as their owner sent them."""
-    tail = dialect.tail(kind, leaf, fetch_only)
+    tail = dialect.encode_tail(kind, leaf, fetch_only)
     assert tail == f'"params":{params}}}'.encode()
     msgspec.json.decode(b'{"method":"f",' + tail)
 
@@ -112,7 +112,7 @@ def test_events(dialect: Dialect, leaf: Leaf, kind: str, fetch_only: bool, param
 def test_short_cut_of_a_change(dialect: Dialect) -> None:
     """The short cut for a change gives the bytes of the long way."""
     short = b'"params":{"path":' + STATE.path_json + dialect.changed + b"1.50}}"
-    assert short == dialect.tail("change", STATE, False)
+    assert short == dialect.encode_tail("change", STATE, False)
 
 
 SET = Params(path="a/b", value=Raw(b"1.50"))
@@ -171,7 +171,7 @@ ROUTES = [
 def test_routed_requests(dialect: Dialect, kind: str, params: Params, routed: str) -> None:
     """A set or call as the owner's dialect wants it."""
     leaf = STATE if kind == "set" else METHOD
-    tail = dialect.route(kind, leaf, params)
+    tail = dialect.encode_route(kind, leaf, params)
     assert tail == routed.encode()
     msgspec.json.decode(b'{"id":"r1",' + tail)
 
@@ -187,33 +187,36 @@ FACTS: dict[str, tuple[bytes, bytes, bool, bool, bool]] = {
 
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_of_a_dialect(name: str) -> None:
-    """What success is, how routes are numbered, and whether methods, nodes and sorted lists are told."""
+    """Results, numbers of routes, and support of methods, nodes and sorted lists by each dialect."""
     dialect = DIALECTS[name]
-    told = (
+    received = (
         dialect.done,
         dialect.route_id(7),
-        dialect.tells_methods,
-        dialect.tells_nodes,
+        dialect.has_methods,
+        dialect.has_nodes,
         dialect.sorts,
     )
-    assert told == FACTS[name]
+    assert received == FACTS[name]
 
 
 def test_nodes_of_2012() -> None:
     """A node comes and goes as an element of its own type."""
-    assert legacy_node("add", b'"a"') == b'"params":{"event":"add","path":"a","data":{"type":"node"}}}'
-    assert legacy_node("remove", b'"a"') == b'"params":{"event":"remove","path":"a","data":{"type":"node"}}}'
+    assert encode_legacy_node("add", b'"a"') == b'"params":{"event":"add","path":"a","data":{"type":"node"}}}'
+    assert encode_legacy_node("remove", b'"a"') == b'"params":{"event":"remove","path":"a","data":{"type":"node"}}}'
 
 
 def test_elements_of_2012() -> None:
     """A leaf is a state with its value or a method, either with its schema, a text, and what else it was added with."""
-    assert legacy_element(STATE) == b'{"type":"state","value":1.50}'
-    assert legacy_element(DESCRIBED) == b'{"type":"state","schema":"a number","value":1}'
-    assert legacy_element(METHOD) == b'{"type":"method"}'
-    assert legacy_element(Leaf(b'"a"', VALUELESS)) == b'{"type":"state"}'
-    assert legacy_element(Leaf(b'"a"', b"null")) == b'{"type":"state","value":null}'
-    assert legacy_element(Leaf(b'"a"', b"1", b'{"min":0}')) == b'{"type":"state","schema":"{\\"min\\":0}","value":1}'
-    assert legacy_element(Leaf(b'"a"', None, None, {"by": b"1"})) == b'{"type":"method","by":1}'
+    assert encode_legacy_element(STATE) == b'{"type":"state","value":1.50}'
+    assert encode_legacy_element(DESCRIBED) == b'{"type":"state","schema":"a number","value":1}'
+    assert encode_legacy_element(METHOD) == b'{"type":"method"}'
+    assert encode_legacy_element(Leaf(b'"a"', VALUELESS)) == b'{"type":"state"}'
+    assert encode_legacy_element(Leaf(b'"a"', b"null")) == b'{"type":"state","value":null}'
+    assert (
+        encode_legacy_element(Leaf(b'"a"', b"1", b'{"min":0}'))
+        == b'{"type":"state","schema":"{\\"min\\":0}","value":1}'
+    )
+    assert encode_legacy_element(Leaf(b'"a"', None, None, {"by": b"1"})) == b'{"type":"method","by":1}'
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, LEGACY_POSITIONAL], ids=["named", "positional"])

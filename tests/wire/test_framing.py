@@ -102,7 +102,7 @@ def test_stream_header(length: int, header: bytes) -> None:
 def test_messages_after_their_headers(framing: Framing, lengths: list[int]) -> None:
     """Every message follows the header of its length, whichever lengths come together."""
     messages = [b"x" * length for length in lengths]
-    assert framing.framed(messages) == b"".join(framing.header(len(message)) + message for message in messages)
+    assert framing.join(messages) == b"".join(framing.header(len(message)) + message for message in messages)
 
 
 WEBSOCKET_HEADERS = {

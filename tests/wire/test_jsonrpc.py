@@ -88,7 +88,7 @@ DIAGNOSED: dict[str, tuple[bytes, type[Exception]]] = {
 
 @pytest.mark.parametrize(("text", "error"), DIAGNOSED.values(), ids=DIAGNOSED)
 def test_diagnosis(text: bytes, error: type[Exception]) -> None:
-    """What cannot be read is either no JSON or no message, and the error says which."""
+    """Unreadable texts are either not JSON or not a message, and the error says which."""
     with pytest.raises(UNREADABLE):
         decode_message(text)
     with pytest.raises(error):
@@ -424,18 +424,18 @@ def test_values_are_those_of_json(value: Any) -> None:
 
 def test_responses() -> None:
     """A response has the request's id and a result or an error; an error may have no id."""
-    assert jsonrpc.result(b"7", b"true") == b'{"id":7,"result":true}'
-    assert jsonrpc.failure(b'"q"', b'{"code":1}') == b'{"id":"q","error":{"code":1}}'
-    assert jsonrpc.failure(b"", b"{}") == b'{"error":{}}'
+    assert jsonrpc.encode_result(b"7", b"true") == b'{"id":7,"result":true}'
+    assert jsonrpc.encode_failure(b'"q"', b'{"code":1}') == b'{"id":"q","error":{"code":1}}'
+    assert jsonrpc.encode_failure(b"", b"{}") == b'{"error":{}}'
 
 
 def test_what_an_error_has_got() -> None:
     """An error about a parameter shows the parameters, or the message if there are none."""
     text = b'{"id":1,"method":"add","params":{"value":1}}'
-    assert bytes(jsonrpc.got_of(text, MissingParam("path"))) == b'{"value":1}'
+    assert bytes(jsonrpc.read_got(text, MissingParam("path"))) == b'{"value":1}'
     bare = b'{"id":1,"method":"add"}'
-    assert bytes(jsonrpc.got_of(bare, MissingParam("params"))) == bare
-    assert bytes(jsonrpc.got_of(bare, MissingParam("path"))) == bare
+    assert bytes(jsonrpc.read_got(bare, MissingParam("params"))) == bare
+    assert bytes(jsonrpc.read_got(bare, MissingParam("path"))) == bare
 
 
 @given(st.binary(max_size=40))

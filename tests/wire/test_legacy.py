@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from jetbus.errors import Invalid, MissingParam, WrongCount, WrongType
-from jetbus.wire.legacy import VALUELESS, Element, name_params, read_post
+from jetbus.wire.legacy import VALUELESS, LegacyElement, name_params, read_post
 
 NAMED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "add": ("add", '["a",{"type":"state"}]', {"path": "a", "element": {"type": "state"}}),
@@ -78,6 +78,7 @@ ELEMENTS: dict[str, tuple[str, bytes | None, bytes | None, dict[str, bytes]]] = 
     "method": ('{"type":"method"}', None, None, {}),
     "method with schema": ('{"type":"method","schema":""}', None, b'""', {}),
     "method with a value": ('{"type":"method","value":1}', None, None, {}),
+    "schema is an object": ('{"type":"state","schema":{"min":0},"value":1}', b"1", b'{"min":0}', {}),
     "other members": ('{"unit":"K","type":"state","a":[1, 2],"value":1}', b"1", None, {"unit": b'"K"', "a": b"[1, 2]"}),
 }
 
@@ -85,7 +86,7 @@ ELEMENTS: dict[str, tuple[str, bytes | None, bytes | None, dict[str, bytes]]] = 
 @pytest.mark.parametrize(("given", "value", "schema", "others"), ELEMENTS.values(), ids=ELEMENTS)
 def test_elements(given: str, value: bytes | None, schema: bytes | None, others: dict[str, bytes]) -> None:
     """An element is a state, perhaps without a value, or a method; either may have a schema and other members."""
-    element = Element(Raw(given.encode()))
+    element = LegacyElement(Raw(given.encode()))
     assert element.is_method is (value is None)
     assert (element.value, element.schema, element.others) == (value, schema, others)
     assert (element.value is VALUELESS) is (value is VALUELESS)
@@ -95,7 +96,7 @@ NO_ELEMENTS: dict[str, tuple[str, type[Exception], str]] = {
     "no type": ('{"value":1}', MissingParam, "element.type"),
     "unknown type": ('{"type":"node"}', WrongType, "element.type"),
     "type is a number": ('{"type":1}', WrongType, "element.type"),
-    "schema is an object": ('{"type":"state","schema":{"min":0}}', WrongType, "element.schema"),
+    "schema is a list": ('{"type":"state","schema":[0]}', WrongType, "element.schema"),
     "schema is null": ('{"type":"method","schema":null}', WrongType, "element.schema"),
     "a number": ("5", WrongType, "element"),
     "a list": ("[]", WrongType, "element"),
@@ -105,15 +106,15 @@ NO_ELEMENTS: dict[str, tuple[str, type[Exception], str]] = {
 
 @pytest.mark.parametrize(("given", "error", "subject"), NO_ELEMENTS.values(), ids=NO_ELEMENTS)
 def test_no_elements(given: str, error: type[Invalid], subject: str) -> None:
-    """What is no state and no method is refused."""
+    """Elements that are neither states nor methods are refused."""
     with pytest.raises(error) as refused:
-        Element(Raw(given.encode()))
+        LegacyElement(Raw(given.encode()))
     assert refused.value.subject == subject
 
 
 def test_type_in_other_letters() -> None:
     """A type spelt with escapes is the same type."""
-    assert Element(Raw(b'{"type":"st\\u0061te","value":1}')).value == b"1"
+    assert LegacyElement(Raw(b'{"type":"st\\u0061te","value":1}')).value == b"1"
 
 
 POSTS: dict[str, tuple[str, bytes, bytes | None, bytes]] = {
@@ -132,6 +133,12 @@ POSTS: dict[str, tuple[str, bytes, bytes | None, bytes]] = {
         b"1",
         b'"x"',
         b'{"value":1,"schema":"x"}',
+    ),
+    "schema is an object": (
+        '{"path":"a","data":{"schema":{"min":0}}}',
+        b"",
+        b'{"min":0}',
+        b'{"schema":"{\\"min\\":0}"}',
     ),
     "other fields": ('{"path":"a","data":{"unit":"K"}}', b"", None, b'{"unit":"K"}'),
 }
@@ -153,7 +160,7 @@ NO_POSTS: dict[str, tuple[str, type[Exception], str]] = {
     "no data": ('{"path":"a"}', MissingParam, "data"),
     "no data in notification": ('{"path":"a","notification":{"event":"change"}}', MissingParam, "data"),
     "data is a number": ('{"path":"a","data":1}', WrongType, "data"),
-    "schema is an object": ('{"path":"a","data":{"schema":{}}}', WrongType, "data.schema"),
+    "schema is a list": ('{"path":"a","data":{"schema":[]}}', WrongType, "data.schema"),
     "notification is a number": ('{"path":"a","notification":1}', WrongType, "notification"),
     "event add": ('{"path":"a","event":"add","data":{}}', Invalid, "event"),
     "event remove in notification": (

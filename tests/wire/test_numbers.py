@@ -26,7 +26,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def refusal(text: bytes, chars_max: int = 400) -> type[Exception] | None:
-    """How a value is refused, if it is."""
+    """Return the error for a value, None if it is accepted."""
     try:
         check_long_numbers(text, chars_max)
         check_exponents_of(text)

@@ -1,15 +1,22 @@
-"""Fetch rules: which states and methods a fetch is about, how they are written by people and on the wire.
+"""Fetch rules: tests that select states and methods by path and value.
 
-There is one ``Rule`` for the whole project. ``rule`` makes it from keywords, ``parse_rule`` from text, ``read_rule``
-and ``read_matcher`` from the parameters of a request.
+All spellings of a rule become one immutable ``Rule``::
+
+    rule("plant/** value>7")                  text           parse_rule, in ``text``  \\
+    rule(starts_with="plant/", ...)           keywords       rule, in ``text``         >  Rule, in ``matching``
+    {"path": {"startsWith": "plant/"}, ...}   parameters     read_rule, in ``wire``   /
+
+A rule is composed of operators, which are rows of two tables in ``operators``. Globs and Lua patterns are matched
+without backtracking, and ``work`` counts what rules cost, because they come from strangers.
 """
 
 from jetbus.rules.matching import EVERYTHING, Rule, Sort
 from jetbus.rules.operators import PATH_TESTS, TYPES, VALUE_TESTS
-from jetbus.rules.reading import ALTERNATIVES_MAX, RULES_MAX, read_matcher, read_rule, write_rule
 from jetbus.rules.text import (
     Is,
     above,
+    at_least,
+    at_most,
     below,
     equal,
     has_all_of,
@@ -19,6 +26,7 @@ from jetbus.rules.text import (
     parse_rule,
     rule,
 )
+from jetbus.rules.wire import ALTERNATIVES_MAX, RULES_MAX, read_matcher, read_rule, write_rule
 
 __all__ = [
     "ALTERNATIVES_MAX",
@@ -31,6 +39,8 @@ __all__ = [
     "Rule",
     "Sort",
     "above",
+    "at_least",
+    "at_most",
     "below",
     "equal",
     "has_all_of",

@@ -1,4 +1,4 @@
-"""Rules as people write them: as text and as keywords.
+"""Rules as people write them, as text or as keywords.
 
 The grammar of a rule text::
 
@@ -7,7 +7,7 @@ The grammar of a rule text::
     glob    =  text, "*" for any characters but "/", "**" for any characters
     test    =  "value" field operator operand  |  "nocase"
     field   =  { "." name | "[" index "]" }      nothing: the value itself
-    operator=  ">" | "<" | "=" | "!=" | ":"      ":" asks for a type
+    operator=  ">" | "<" | ">=" | "<=" | "=" | "!=" | ":"      ":" asks for a type
     operand =  JSON  |  after ":" one of number, string, boolean, object
 
     plant/pump/speed            exactly that path
@@ -15,7 +15,7 @@ The grammar of a rule text::
     plant/*/speed value>7       the speed of each thing in the plant, while above 7
     **temp** value.unit="C" nocase
 
-A glob that the wire has no word for is sent as the nearest wider rule and tested again where it arrives.
+A glob that the wire cannot express is sent as the narrowest rule that covers it. The receiver tests the glob again.
 """
 
 from __future__ import annotations
@@ -24,82 +24,107 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jetbus.errors import InvalidRule
+from jetbus.json_types import Json, JsonObject
 from jetbus.rules.matching import Rule
 from jetbus.rules.operators import VALUE_TESTS, Steps, parse_field
-from jetbus.rules.reading import read_rule
+from jetbus.rules.wire import read_rule
 
 
 class Is(NamedTuple):
-    """A test on a value: an operator of the wire and its operand."""
+    """A test of a value: an operator of the wire and its operand."""
 
     operator: str
-    operand: Any
+    operand: Json
 
 
 def above(limit: float | str) -> Is:
-    """The value is greater than ``limit``."""
+    """Test that the value is greater than ``limit``."""
     return Is("greaterThan", limit)
 
 
 def below(limit: float | str) -> Is:
-    """The value is less than ``limit``."""
+    """Test that the value is less than ``limit``."""
     return Is("lessThan", limit)
 
 
-def equal(wanted: Any) -> Is:
-    """The value is this number, text, boolean or null."""
+def at_least(limit: float | str) -> Is:
+    """Test that the value is ``limit`` or greater."""
+    return Is("atLeast", limit)
+
+
+def at_most(limit: float | str) -> Is:
+    """Test that the value is ``limit`` or less."""
+    return Is("atMost", limit)
+
+
+def equal(wanted: Json) -> Is:
+    """Test that the value is this number, text, boolean or null."""
     return Is("equals", wanted)
 
 
-def not_equal(unwanted: Any) -> Is:
-    """The value is anything but this."""
+def not_equal(unwanted: Json) -> Is:
+    """Test that the value is anything but this."""
     return Is("equalsNot", unwanted)
 
 
 def is_type(name: str) -> Is:
-    """The value is a ``number``, ``string``, ``boolean`` or ``object``."""
+    """Test that the value is a ``number``, ``string``, ``boolean`` or ``object``."""
     return Is("isType", name)
 
 
-def has_one_of(*members: Any) -> Is:
-    """The value is a list with at least one of these in it."""
+def has_one_of(*members: Json) -> Is:
+    """Test that the value is a list with at least one of these members."""
     return Is("hasOneOf", list(members))
 
 
-def has_all_of(*members: Any) -> Is:
-    """The value is a list with all of these in it."""
+def has_all_of(*members: Json) -> Is:
+    """Test that the value is a list with all of these members."""
     return Is("hasAllOf", list(members))
 
 
-_OPERATORS = {">": "greaterThan", "<": "lessThan", "=": "equals", "!=": "equalsNot", ":": "isType"}
-_TEST = re.compile(r"value((?:\.[^\s.\[\]<>=!:\"]+|\[\d+\])*)\s*(>|<|=|!=|:)\s*")
+_OPERATORS = {
+    ">": "greaterThan",
+    "<": "lessThan",
+    ">=": "atLeast",
+    "<=": "atMost",
+    "=": "equals",
+    "!=": "equalsNot",
+    ":": "isType",
+}
+# Longer operators first: with > before >=, value>=7 would be read as value> and the operand =7.
+_TEST = re.compile(r"value((?:\.[^\s.\[\]<>=!:\"]+|\[\d+\])*)\s*(>=|<=|>|<|=|!=|:)\s*")
 _WORD = re.compile(r"\S+")
+_SPACE = re.compile(r"\s*")
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+# Only raw_decode of a decoder stops behind one value, so that further tests can follow it. NaN and Infinity are
+# extensions of Python, which a daemon could not read.
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule of a text.
+    """Return the rule that a text describes.
 
     >>> parse_rule("plant/** value>7").matches_path("plant/pump/speed")
     True
     """
-    at = len(text) - len(text.lstrip())
+    at = _skip_space(text, 0)
     path: str | None = None
     exact = fold = False
     tests: list[tuple[Steps, Is]] = []
     while at < len(text):
+        # Tests are tried first, so a path that looks like one, such as value>7, has to be quoted.
         if test := _TEST.match(text, at):
             operand, end = _operand(text, test)
             tests.append((parse_field(test[1].removeprefix(".")), Is(_OPERATORS[test[2]], operand)))
+        # A quoted path is taken literally, for paths with stars or spaces in them.
         elif text[at] == '"' and path is None and not tests:
             path, end = _json(text, at)
             exact = True
@@ -109,20 +134,26 @@ def parse_rule(text: str) -> Rule:
             end = word.end()
             if word[0] == "nocase":
                 fold = True
+            # Behind a test, a word is more likely a mistyped test than a path.
             elif path is None and not tests:
                 path = word[0]
             else:
                 raise InvalidRule(text, f'{word[0]!r} in rule {text!r} is no test such as value>7 or value.unit="C"')
-        at = end + len(text[end:]) - len(text[end:].lstrip())
+        at = _skip_space(text, end)
     if path is None:
-        return _rule({}, None, fold, tests)
+        return _compose({}, None, fold, tests)
     if exact:
-        return _rule({"equals": path}, None, fold, tests)
-    wider, glob = _wire_words(path)
-    return _rule(wider, glob, fold, tests)
+        return _compose({"equals": path}, None, fold, tests)
+    cover, glob = _cover_glob(path)
+    return _compose(cover, glob, fold, tests)
 
 
-def _operand(text: str, test: re.Match[str]) -> tuple[Any, int]:
+def _skip_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _operand(text: str, test: re.Match[str]) -> tuple[Json, int]:
     if test[2] == ":":
         word = _WORD.match(text, test.end())
         if word is None:
@@ -131,7 +162,7 @@ def _operand(text: str, test: re.Match[str]) -> tuple[Any, int]:
     return _json(text, test.end())
 
 
-def _json(text: str, at: int) -> tuple[Any, int]:
+def _json(text: str, at: int) -> tuple[Json, int]:
     try:
         return _JSON.raw_decode(text, at)
     except (ValueError, RecursionError):
@@ -140,13 +171,13 @@ def _json(text: str, at: int) -> tuple[Any, int]:
         ) from None
 
 
-def _wire_words(glob: str) -> tuple[dict[str, Any], str | None]:
-    """The path rules nearest to a glob, and the glob itself where they are wider than it."""
+def _cover_glob(glob: str) -> tuple[JsonObject, str | None]:
+    """Return path operators that cover a glob, and the glob itself if they cover more than it matches."""
     parts = re.split(r"\*+", glob)
     if len(parts) == 1:
         return {"equals": glob}, None
     first, *middle, last = parts
-    words: dict[str, Any] = {}
+    words: JsonObject = {}
     if first:
         words["startsWith"] = first
     if last:
@@ -156,7 +187,10 @@ def _wire_words(glob: str) -> tuple[dict[str, Any], str | None]:
         words["contains"] = middle[0]
     elif middle:
         words["containsAllOf"] = middle
+    # ``*`` stops at slashes, which no operator of the wire can express; then the glob itself has to be tested, too.
     only_any_text = all(stars == "**" for stars in re.findall(r"\*+", glob))
+    # Two operators may find their texts at the same place: a**a does not match the path a, which starts with a and ends
+    # with a. And containsAllOf does not look at the order of its texts.
     exact = only_any_text and len(words) <= 1 and len(middle) <= 1
     return words, None if exact else glob
 
@@ -177,15 +211,15 @@ def rule(
     contains_all_of: Sequence[str] | None = None,
     contains_one_of: Sequence[str] | None = None,
     case_insensitive: bool = False,
-    value: Any = None,
-    fields: Mapping[str, Any] | None = None,
+    value: Json = None,
+    fields: Mapping[str, Json] | None = None,
     sort_by: str | None = None,
     sort_type: str = "number",
     descending: bool = False,
     first: int = 1,
     last: int = 10,
 ) -> Rule:
-    """A rule from text, keywords or both: all must hold. ``value`` and ``fields`` take tests such as ``above(7)``.
+    """Return a rule from text, keywords or both. ``value`` and ``fields`` take tests such as ``above(7)``.
 
     >>> rule(starts_with="plant/", value=above(7)) == rule("plant/** value>7")
     True
@@ -211,15 +245,16 @@ def rule(
     tests += [(parse_field(field), test) for field, some in (fields or {}).items() for test in _tests(some)]
     base = parse_rule(text) if isinstance(text, str) else text
     if base is not None and case_insensitive:
-        base = _folded(base)
+        base = _ignore_case(base)
+    # Text and keywords have to agree, since ``both`` refuses a rule that ignores case in one part only.
     fold = case_insensitive or (base is not None and base.case_insensitive)
-    made = _rule(given, None, fold, tests)
+    composed = _compose(given, None, fold, tests)
     if sort_by is not None:
-        made = _sorted(made, sort_by, sort_type, descending, first, last)
-    return made if base is None else base.both(made)
+        composed = _add_sort(composed, sort_by, sort_type, descending, first, last)
+    return composed if base is None else base.both(composed)
 
 
-def _tests(given: Any) -> list[Is]:
+def _tests(given: Json) -> list[Is]:
     if given is None:
         return []
     if isinstance(given, Is):
@@ -229,35 +264,38 @@ def _tests(given: Any) -> list[Is]:
     return [equal(given)]
 
 
-def _rule(words: dict[str, Any], glob: str | None, fold: bool, tests: list[tuple[Steps, Is]]) -> Rule:
+def _compose(words: JsonObject, glob: str | None, fold: bool, tests: list[tuple[Steps, Is]]) -> Rule:
+    # The same way as from the network: the same checks, and operands in lower case where case is ignored.
     base = read_rule({"path": {**words, "caseInsensitive": fold}})
     value = []
     for steps, (operator, operand) in tests:
         known = VALUE_TESTS[operator]
         if not known.accepts(operand):
             raise InvalidRule(operator, f"{operator} does not take {operand!r}")
+        # Composed once to refuse a bad operand here, where the text of the rule is still known.
         known.test(operand)
         value.append((steps, operator, json.dumps(operand, sort_keys=True)))
     return Rule(path=base.path, case_insensitive=fold, value=tuple(value), glob=glob.lower() if glob and fold else glob)
 
 
-def _folded(made: Rule) -> Rule:
-    """The same rule, whatever the case of letters."""
+def _ignore_case(rule: Rule) -> Rule:
+    """Return the same rule without regard to upper and lower case."""
     path = tuple(
         (op, operand.lower() if isinstance(operand, str) else tuple(one.lower() for one in operand))
-        for op, operand in made.path
+        for op, operand in rule.path
     )
-    return dataclasses.replace(made, path=path, case_insensitive=True, glob=made.glob and made.glob.lower())
+    return dataclasses.replace(rule, path=path, case_insensitive=True, glob=rule.glob and rule.glob.lower())
 
 
-def _sorted(made: Rule, sort_by: str, sort_type: str, descending: bool, first: int, last: int) -> Rule:
-    window = {"descending": descending, "from": first, "to": last}
+def _add_sort(unsorted: Rule, sort_by: str, sort_type: str, descending: bool, first: int, last: int) -> Rule:
+    positions = {"descending": descending, "from": first, "to": last}
     if sort_by == "path":
-        order: dict[str, Any] = {"byPath": True}
+        order: JsonObject = {"byPath": True}
     elif sort_by == "value":
         order = {"byValue": sort_type}
     elif sort_by.startswith(("value.", "value[")):
         order = {"byValueField": {sort_by.removeprefix("value").removeprefix("."): sort_type}}
     else:
         raise InvalidRule(sort_by, f"sort_by is path, value or value.FIELD, not {sort_by!r}")
-    return made.both(read_rule({"sort": order | window}))
+    # ``read_rule`` also adds the test of the type that sorting by a value implies.
+    return unsorted.both(read_rule({"sort": order | positions}))

@@ -1,15 +1,20 @@
-"""The binary form of Jet: how numbers, keys and typed values become frames and back, as tables.
+"""The binary protocol: tables and codecs for numbers, keys, typed values and whole messages.
 
-``docs/binary-protocol.md`` is the specification, and what is numbered there is numbered here and nowhere else. A
-*body* is a value as it stands in a frame: type, length, bytes. Bodies are passed on as they came; nothing in here
-looks into JSON unless somebody who speaks JSON is to see a body (``json_of``) or has sent one (``body_of``).
+``docs/binary-protocol.md`` is the specification; its numbers are defined here and nowhere else::
+
+    request     2 | id, 4 bytes | function | payload          key    length, 2 bytes | UTF-8
+    response    3 | id, 4 bytes | 0 | payload, or 1 | error   body   type | length, 4 bytes | bytes
+    event       4 | function | payload
+
+A *body* is a value as it stands in a frame. The daemon forwards bodies unchanged. Only where one side speaks JSON and
+the other binary is a body converted (``to_json``, ``from_json``).
 """
 
 from __future__ import annotations
 
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -17,6 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from jetbus.errors import InvalidRequest, JetError, UnknownService
+from jetbus.json_types import ErrorObject, Json
 from jetbus.wire import jsonrpc
 
 VERSION = (1, 0, 0)
@@ -24,22 +30,24 @@ VERSION = (1, 0, 0)
 INFO, REQUEST, RESPONSE, EVENT = 1, 2, 3, 4
 """The first byte of a message."""
 SUCCESS, ERROR = b"\0", b"\1"
-"""What follows the id of a response."""
+"""The byte after the id of a response."""
 
 ADD_STATE, REMOVE_STATE, SET_STATE, ADD_METHOD, REMOVE_METHOD, CALL_METHOD = 1, 2, 3, 4, 5, 6
 NOTIFY_STATE, FETCH_STATES, UNFETCH, GET, AUTHENTICATE, CONFIG, SERVICE = 7, 8, 9, 10, 11, 12, 13
 
-TOLD = {"add": 0x10, "change": 0x11, "remove": 0x12, "sorted": 0x13}
-"""What a fetch is told of, in the place where a peer's own event has its function."""
+NOTIFICATIONS = {"add": 0x10, "change": 0x11, "remove": 0x12, "sorted": 0x13}
+"""Kinds of notifications of a fetch, in the byte where an event that a peer sends has its function."""
 SEVERAL = 0x14
-"""Many events of one fetch in one message."""
+"""Message with several notifications of one fetch."""
 FETCH_ONLY = 0x80
-"""Added to what is told when the fetching peer can neither set nor call the element."""
-KINDS = {number: kind for kind, number in TOLD.items()}
+"""Flag in the kind of a notification: the fetching peer can neither set nor call the element."""
+DESCRIBED = 0x40
+"""Flag in the kind of a notification: a JSON object with schema or meta data follows the value."""
+KINDS = {number: kind for kind, number in NOTIFICATIONS.items()}
 
 NONE, JSON, TEXT, BYTES = 0, 1, 2, 3
 OTHER = 255
-"""A type without a number: its name stands before the bytes, as a key."""
+"""Type without a number: its MIME name stands before the bytes, as a key."""
 MIMES = {
     NONE: "",
     JSON: "application/json",
@@ -68,7 +76,7 @@ NUMBERS = {mime: number for number, mime in MIMES.items() if mime}
 
 KEY_BYTES_MAX = 0xFFFF
 VALUE_DEPTH_MAX = 120
-"""JSON nested deeper than that is not shown as JSON."""
+"""JSON values nested deeper than this are encoded in base64 for JSON peers."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -78,17 +86,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODY = struct.Struct("<BI")
 _INFO = struct.Struct("<BIII")
 BODY_AT = _BODY.size
-"""Where the bytes of a body begin."""
+"""Offset of the bytes in a body."""
 PAYLOAD_AT = 6
-"""Where the payload of a request begins: after type, id and function. An event has no id."""
+"""Offset of the payload in a request: after type, id and function."""
 EVENT_PAYLOAD_AT = 2
+"""Offset of the payload in an event, which has no id."""
 
 EMPTY_BODY = _BODY.pack(NONE, 0)
 INFO_MESSAGE = _INFO.pack(INFO, *VERSION)
 
 
 class BadFrame(InvalidRequest):
-    """A message that is not laid out as it must be."""
+    """Message that violates the binary protocol."""
 
     def __init__(self, problem: str) -> None:
         super().__init__({"reason": problem}, problem)
@@ -97,60 +106,66 @@ class BadFrame(InvalidRequest):
 # -- writing
 
 
-def key(text: str) -> bytes:
-    """A path or another short text."""
+def encode_key(text: str) -> bytes:
+    """Encode a path or another short text."""
     data = text.encode()
     return _U16.pack(len(data)) + data
 
 
-def instant(text: str) -> bytes:
-    """An instant that is RFC 3339 text: microseconds since 1970."""
+def encode_instant(text: str) -> bytes:
+    """Encode an instant, given as RFC 3339 text, in microseconds since 1970."""
     return _I64.pack((datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1))
 
 
-def body(kind: int, data: bytes) -> bytes:
-    """A value of a type that has a number."""
+def encode_body(kind: int, data: bytes) -> bytes:
+    """Encode a value whose type has a number."""
     return _BODY.pack(kind, len(data)) + data
 
 
-def json_body(text: bytes) -> bytes:
-    """A value that is JSON already."""
+def encode_json_body(text: bytes) -> bytes:
+    """Encode a value from its JSON text."""
     return _BODY.pack(JSON, len(text)) + text
 
 
-def typed_body(mime: str, data: bytes) -> bytes:
-    """A value of any type."""
+def encode_members(members: bytes) -> bytes:
+    """Encode members, each with a comma in front, as the JSON object that follows a value."""
+    return encode_json_body(b"{" + members[1:] + b"}")
+
+
+def encode_typed_body(mime: str, data: bytes) -> bytes:
+    """Encode a value of any MIME type."""
     number = NUMBERS.get(mime)
-    return body(OTHER, key(mime) + data) if number is None else body(number, data)
+    return encode_body(OTHER, encode_key(mime) + data) if number is None else encode_body(number, data)
 
 
-number = _U32.pack
+encode_number = _U32.pack
 
 
-def response(request_id: bytes, payload: bytes = b"") -> bytes:
-    """A response of success."""
+def encode_response(request_id: bytes, payload: bytes = b"") -> bytes:
+    """Encode a successful response."""
     return b"\3" + request_id + SUCCESS + payload
 
 
-def failure(request_id: bytes, error: dict[str, Any]) -> bytes:
-    """A response with an error, given as JSON has it; without an id it is about no request in particular."""
+def encode_error(request_id: bytes, error: Mapping[str, Json]) -> bytes:
+    """Encode a response with an error object of JSON-RPC; an empty id means that no request caused it."""
     code, message = error.get("code"), str(error.get("message", ""))
-    told = message.encode()[:KEY_BYTES_MAX].decode(errors="ignore")
+    text = message.encode()[:KEY_BYTES_MAX].decode(errors="ignore")  # may cut a character in half
+    # Owners may answer with any code; one that does not fit is an internal error for the requester.
     packed = _I32.pack(code if isinstance(code, int) and -(1 << 31) <= code < 1 << 31 else -32603)
-    detail = json_body(jsonrpc.encode(error["data"])) if "data" in error else EMPTY_BODY
-    return b"\3" + (request_id or NO_REQUEST) + ERROR + packed + key(told) + detail
+    detail = encode_json_body(jsonrpc.encode(error["data"])) if "data" in error else EMPTY_BODY
+    return b"\3" + (request_id or NO_REQUEST) + ERROR + packed + encode_key(text) + detail
 
 
 NO_REQUEST = _U32.pack(0)
-VALUE_AS_RESULT = json_body(b'{"valueAsResult":true}')
-"""The only option that an owner is ever sent."""
+VALUE_AS_RESULT = encode_json_body(b'{"valueAsResult":true}')
+"""The only option that the daemon ever sends to an owner."""
 
 
 # -- reading
 
 
 def read_key(frame: bytes, at: int) -> tuple[str, int]:
-    """The text at a position, and where it ends."""
+    """Return the text at a position and the position after it."""
     start = at + 2
     if start > len(frame):
         raise BadFrame("the message ends before a key")
@@ -164,7 +179,7 @@ def read_key(frame: bytes, at: int) -> tuple[str, int]:
 
 
 def read_body(frame: bytes, at: int) -> tuple[bytes, int]:
-    """The body at a position, and where it ends."""
+    """Return the body at a position and the position after it."""
     if at + BODY_AT > len(frame):
         raise BadFrame("the message ends before a value")
     kind, length = _BODY.unpack_from(frame, at)
@@ -177,14 +192,15 @@ def read_body(frame: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_pair(frame: bytes, at: int) -> tuple[str, int, int]:
-    """The text at a position, where the body behind it begins, and where that ends.
+    """Return the text at a position, the start of the body behind it and the end of that body.
 
-    What nearly all messages consist of is read at once; the readers above say what is wrong with any other one.
+    Nearly all messages are such a pair, so it is read in one step. If that fails, the readers above report the error.
     """
     try:
         body_at = at + 2 + _read_u16(frame, at)[0]
         kind, length = _read_body_head(frame, body_at)
         end = body_at + BODY_AT + length
+        # Types that need a closer look, and lengths that do not fit, are left to the readers below.
         if end <= len(frame) and kind in _PLAIN_TYPES:
             return frame[at + 2 : body_at].decode(), body_at, end
     except (struct.error, UnicodeDecodeError):
@@ -196,11 +212,11 @@ def read_pair(frame: bytes, at: int) -> tuple[str, int, int]:
 _read_u16 = _U16.unpack_from
 _read_body_head = _BODY.unpack_from
 _PLAIN_TYPES = frozenset(MIMES) - {NONE, OTHER}
-"""Types whose bytes may be any."""
+"""Types that accept any bytes."""
 
 
 def check_type(kind: int, found: bytes) -> None:
-    """Refuse a body whose type is unknown or does not fit its bytes."""
+    """Raise ``BadFrame`` if the type of a body is unknown or does not fit its bytes."""
     if kind not in MIMES:
         raise BadFrame(f"{kind} is no value type; types without a number are {OTHER} with their name")
     if kind == NONE and len(found) > BODY_AT:
@@ -210,7 +226,7 @@ def check_type(kind: int, found: bytes) -> None:
 
 
 def read_instant(frame: bytes, at: int) -> tuple[str, int]:
-    """An instant as RFC 3339 text, and where it ends."""
+    """Return the instant at a position, as RFC 3339 text, and the position after it."""
     try:
         (us,) = _I64.unpack_from(frame, at)
         text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
@@ -220,31 +236,31 @@ def read_instant(frame: bytes, at: int) -> tuple[str, int]:
 
 
 def read_number(frame: bytes, at: int) -> tuple[int, int]:
-    """The number at a position, and where it ends."""
+    """Return the number at a position and the position after it."""
     if at + 4 > len(frame):
         raise BadFrame("the message ends before a number")
     return _U32.unpack_from(frame, at)[0], at + 4
 
 
 def read_info(message: bytes) -> tuple[int, int, int]:
-    """The version that the other side speaks."""
+    """Return the protocol version of an info message."""
     if len(message) != _INFO.size or message[0] != INFO:
         raise BadFrame("that is no info message")
     return _INFO.unpack(message)[1:]
 
 
-def read_error(message: bytes, at: int) -> dict[str, Any]:
-    """The error at the end of a response, as JSON has it; its data stays raw."""
+def read_error(message: bytes, at: int) -> ErrorObject:
+    """Return the error of a response as an error object of JSON-RPC, with raw ``data``."""
     if at + 4 > len(message):
         raise BadFrame("the response ends before its error code")
     (code,) = _I32.unpack_from(message, at)
     text, at = read_key(message, at + 4)
     data, at = read_body(message, at)
     check_end(message, at)
-    told: dict[str, Any] = {"code": code, "message": text}
+    error: ErrorObject = {"code": code, "message": text}
     if data[0] != NONE:
-        told["data"] = Raw(json_of(data))
-    return told
+        error["data"] = Raw(to_json(data))
+    return error
 
 
 def check_end(message: bytes, at: int) -> None:
@@ -252,8 +268,8 @@ def check_end(message: bytes, at: int) -> None:
         raise BadFrame(f"{len(message) - at} bytes too many")
 
 
-def check_answer(message: bytes) -> None:
-    """Refuse a response that is not laid out as it must be, without looking into its value."""
+def check_response(message: bytes) -> None:
+    """Raise ``BadFrame`` for a malformed response, without looking into its value."""
     if message[5:] == SUCCESS:
         return
     marker = message[5:6]
@@ -266,12 +282,12 @@ def check_answer(message: bytes) -> None:
 
 
 class Function(NamedTuple):
-    """What may be asked: its name and what follows its number in a message."""
+    """A function of the protocol: its name and the layout of its payload."""
 
     name: str
     layout: tuple[Callable[[bytes, int], tuple[Any, int]], ...]
     options: bool = False
-    """Whether a JSON object with further parameters may follow."""
+    """True if a JSON object with further parameters may follow."""
 
 
 FUNCTIONS = {
@@ -281,7 +297,7 @@ FUNCTIONS = {
     ADD_METHOD: Function("add method", (read_key,), options=True),
     REMOVE_METHOD: Function("remove method", (read_key,)),
     CALL_METHOD: Function("call method", (read_key, read_body), options=True),
-    NOTIFY_STATE: Function("notify state", (read_key, read_body)),
+    NOTIFY_STATE: Function("notify state", (read_key, read_body), options=True),
     FETCH_STATES: Function("fetch states", (read_key,), options=True),
     UNFETCH: Function("unfetch", (read_number,)),
     GET: Function("get", (read_key,), options=True),
@@ -292,7 +308,7 @@ FUNCTIONS = {
 
 
 def read_payload(frame: bytes, at: int, function: int) -> tuple[list[Any], bytes]:
-    """What follows a function's number: its parts, and the text of its options (empty if there are none)."""
+    """Return the parts of a payload and the JSON text of its options, empty if there are none."""
     row = FUNCTIONS.get(function)
     if row is None:
         raise UnknownService(function)
@@ -304,6 +320,7 @@ def read_payload(frame: bytes, at: int, function: int) -> tuple[list[Any], bytes
     if row.options and at < len(frame):
         found, at = read_body(frame, at)
         options = found[BODY_AT:].strip()
+        # Options are read by the daemon itself, so they are checked as strictly as a message of a JSON peer.
         if found[0] != JSON or options[:1] != b"{" or not is_json(options):
             raise BadFrame("options are a JSON object")
         if jsonrpc.has_doubled_member(options):
@@ -312,13 +329,14 @@ def read_payload(frame: bytes, at: int, function: int) -> tuple[list[Any], bytes
     return parts, options
 
 
-# -- one bus: bodies as JSON and back
+# -- conversion between bodies and JSON
 
 
-def json_of(found: bytes) -> bytes:
-    """A body as somebody who speaks JSON sees it; no value at all is null."""
+def to_json(found: bytes) -> bytes:
+    """Return the JSON text that stands for a body; an empty body becomes null."""
     kind, data = found[0], found[BODY_AT:]
     mime = MIMES[kind]
+    # A body that claims to be JSON was never decoded on its way. What is not valid must not get into a JSON message.
     if kind == JSON and is_json(data):
         return data.strip()
     if kind == TEXT:
@@ -334,13 +352,13 @@ def json_of(found: bytes) -> bytes:
     return b'{"mime":%b,"base64":"%b"}' % (jsonrpc.encode(mime), b64encode(data))
 
 
-def mime_of(found: bytes) -> str:
-    """The type of a body."""
+def read_mime(found: bytes) -> str:
+    """Return the MIME type of a body."""
     return read_key(found, BODY_AT)[0] if found[0] == OTHER else MIMES[found[0]]
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a text may be passed on to somebody who speaks JSON."""
+    """Return True if a text is valid JSON that can be forwarded to JSON peers."""
     try:
         jsonrpc.check_text(text, VALUE_DEPTH_MAX)
         msgspec.json.decode(text, type=Raw)
@@ -350,7 +368,7 @@ def is_json(text: bytes) -> bool:
 
 
 class _Blob(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands in JSON for a value of another type."""
+    """JSON object that stands for a value of another type."""
 
     mime: str
     base64: str
@@ -359,14 +377,15 @@ class _Blob(msgspec.Struct, forbid_unknown_fields=True):
 _read_blob = msgspec.json.Decoder(_Blob).decode
 
 
-def body_of(text: bytes, kind: int = JSON) -> bytes:
-    """A JSON text as a body, for a place that has held a value of type ``kind`` so far."""
+def from_json(text: bytes, kind: int = JSON) -> bytes:
+    """Return the body for a JSON text, which replaces a value of type ``kind``."""
+    # The search is quick and nearly always fails; only then is the object decoded.
     if text[:1] == b"{" and b'"base64"' in text:
         try:
             blob = _read_blob(text)
-            return typed_body(blob.mime, b64decode(blob.base64, validate=True))
+            return encode_typed_body(blob.mime, b64decode(blob.base64, validate=True))
         except (ValueError, *jsonrpc.UNREADABLE):
-            return json_body(text)
+            return encode_json_body(text)
     if kind == TEXT and text[:1] == b'"':
-        return body(TEXT, msgspec.json.decode(text, type=str).encode())
-    return json_body(text)
+        return encode_body(TEXT, msgspec.json.decode(text, type=str).encode())
+    return encode_json_body(text)

@@ -1,10 +1,12 @@
-"""What differs between the dialects of Jet, as one table: how events look, how requests reach an owner, what success
-is.
+"""Dialects of Jet: their differences as one table.
 
-Classic is what lua-jet, node-jet 1 and 2, cjet and the C++ peers speak; node-jet 3 has other event names and routed
-requests; legacy is the dialect of 2012 with nodes and ``data``; binary is no JSON at all. The bus has one add, one
-change and one fetch: it asks the dialect of whoever is told for the bytes. Adding a dialect is one row and the
-functions it names.
+    classic      lua-jet, node-jet 1 and 2, cjet and the C++ peers
+    node-jet 3   other names of events, other form of routed requests
+    legacy       the dialect of 2012, with nodes and ``data``; there is a variant with positional parameters
+    binary       the binary protocol
+
+The bus has one add, one change and one fetch, and takes the bytes for a peer from the dialect of that peer. A new
+dialect needs one row and the functions it names.
 """
 
 from __future__ import annotations
@@ -16,19 +18,20 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw
 
+from jetbus.json_types import Json
 from jetbus.wire import binary, jsonrpc, legacy
 from jetbus.wire.jsonrpc import Params
 
 TRUE = Raw(b"true")
 NO_MEMBERS: Mapping[str, bytes] = MappingProxyType({})
-"""What describes an element that nobody has described."""
+"""Members of an element without a description."""
 _EMPTY = Raw(b"{}")
 _FETCH_ONLY = b',"fetchOnly":true'
 _NODE = b'{"type":"node"}'
 
 
 class Leaf(Protocol):
-    """What a dialect reads of a state or method. A method has no value."""
+    """A state or method as dialects encode it. A method has no value."""
 
     @property
     def path_json(self) -> bytes: ...
@@ -50,61 +53,62 @@ class Leaf(Protocol):
 
 
 Tail = Callable[[str, Leaf, bool], bytes]
-"""Event kind, leaf, fetchOnly -> what follows the fetch id in a notification."""
+"""Function from event kind, leaf and fetchOnly to the tail of a notification, which follows the fetch id."""
 Route = Callable[[str, Leaf, Params], bytes]
-"""``set`` or ``call``, leaf, the request's parameters -> what follows the route id in a routed request."""
+"""Function from ``set`` or ``call``, leaf and parameters to the tail of a routed request, which follows the id."""
 
 
 class Heads(NamedTuple):
-    """What stands before the tail of a routed request: ``start``, the route's id, ``on``; ``alone`` without an id."""
+    """Bytes before the tail of a routed request: ``start``, id, ``on``; or ``alone`` if it has no id."""
 
     start: bytes
     on: bytes
     alone: bytes
 
 
-def _failure(request_id: bytes, error: dict[str, Any]) -> bytes:
-    return jsonrpc.failure(request_id, jsonrpc.encode(error))
+def _failure(request_id: bytes, error: Mapping[str, Json]) -> bytes:
+    return jsonrpc.encode_failure(request_id, jsonrpc.encode(error))
 
 
-def _timed_out(message: bytes) -> Any:
-    """What an error shows of a request that was not answered in time."""
+def _describe_request(message: bytes) -> Any:
+    """Return the parameters of a request, for the error about an owner that did not respond in time."""
     return jsonrpc.decode_envelope(message).params
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
-    tail: Tail
-    route: Route
+    encode_tail: Tail
+    encode_route: Route
     changed: bytes
-    """What stands between path and value in a change; the busiest event is put together from it directly."""
+    """Bytes between path and value in a change, from which the bus composes this most frequent event directly."""
     done: bytes = b"true"
-    """The result of add, remove, change, fetch, unfetch and config."""
-    result: Callable[[bytes, bytes], bytes] = jsonrpc.result
-    """Request id, result as JSON -> the response."""
-    failure: Callable[[bytes, dict[str, Any]], bytes] = _failure
-    """Request id, error -> the response."""
+    """Result of add, remove, change, fetch, unfetch and config."""
+    encode_result: Callable[[bytes, bytes], bytes] = jsonrpc.encode_result
+    """Function from request id and result as JSON to the response."""
+    encode_failure: Callable[[bytes, Mapping[str, Json]], bytes] = _failure
+    """Function from request id and error to the response."""
     route_id: Callable[[int], bytes] = b'"r%d"'.__mod__
-    """How requests are numbered towards an owner."""
+    """Function from a count to the id of a routed request."""
     heads: Heads = Heads(b'{"id":', b",", b"{")
-    asked: Callable[[bytes], Any] = _timed_out
+    describe_request: Callable[[bytes], Any] = _describe_request
     is_binary: bool = False
-    tells_methods: bool = True
-    tells_nodes: bool = False
-    tells_schema: bool = False
-    """Whether a change of what describes an element is an event."""
+    has_methods: bool = True
+    has_nodes: bool = False
+    tail_end: bytes = b"}}"
+    """End of the tail of an event, before which further members are inserted."""
     sorts: bool = True
     error_keys: Mapping[str, str] = field(default_factory=dict)
-    """The dialect's own names for keys of error data."""
+    """Names that the dialect has for keys of error data."""
 
 
 # -- classic and node-jet 3: {"path", "event", "value", "fetchOnly"} -------------------------------------------------
 
 
 def _tail_by_names(names: Mapping[str, str]) -> Tail:
+    # Encoded once, since a tail is made for every event.
     middles = {kind: b',"event":"%b"' % name.encode() for kind, name in names.items()}
 
     def tail(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
@@ -117,7 +121,7 @@ def _tail_by_names(names: Mapping[str, str]) -> Tail:
     return tail
 
 
-def _given_args(params: Params) -> bytes:
+def _args_or_empty(params: Params) -> bytes:
     return bytes(params.args or _EMPTY)
 
 
@@ -129,59 +133,51 @@ def _route_classic(kind: str, leaf: Leaf, params: Params) -> bytes:
 
 
 def _route_node_jet_3(kind: str, leaf: Leaf, params: Params) -> bytes:
-    given = {
+    members = {
         "value": params.value,
         "args": params.args,
         "valueAsResult": params.valueAsResult,
         "timeout": params.timeout,
     }
-    inner = b"".join(b',"%b":%b' % (name.encode(), bytes(raw)) for name, raw in given.items() if raw)
+    # Members that the requester left out stay out: an owner may tell null from missing.
+    inner = b"".join(b',"%b":%b' % (name.encode(), bytes(raw)) for name, raw in members.items() if raw)
     return b'"method":"%b","params":{"path":%b%b}}' % (kind.encode(), leaf.path_json, inner)
-
-
-def with_schema(tail: bytes, schema: bytes | None) -> bytes:
-    """The tail of an event with the schema of its element, if that has one."""
-    return tail if schema is None else tail[:-2] + b',"schema":' + schema + b"}}"
-
-
-def _tail_with_schema(kind: str, leaf: Leaf, fetch_only: bool) -> bytes:
-    tail = CLASSIC.tail(kind, leaf, fetch_only)
-    return with_schema(tail, leaf.schema) if kind == "add" else tail
 
 
 # -- legacy: {"event", "path", "data"}
 
 
-def legacy_element(leaf: Leaf) -> bytes:
-    """A leaf as an ``element`` of 2012: its type, then what it has of schema, value and other members."""
+def encode_legacy_element(leaf: Leaf) -> bytes:
+    """Encode a leaf as an ``element`` of 2012: its type, then schema, value and other members if it has them."""
     members = [b'"type":"method"' if leaf.value is None else b'"type":"state"']
     schema = leaf.schema
     if schema is not None:
-        members.append(b'"schema":' + legacy.as_text(schema))
+        members.append(b'"schema":' + legacy.schema_text(schema))
+    # Compared by identity: a state without a value is not the same as one whose value is null.
     if leaf.value is not None and leaf.value is not legacy.VALUELESS:
         members.append(b'"value":' + leaf.value)
     members += [jsonrpc.encode(name) + b":" + value for name, value in leaf.others.items()]
     return b"{" + b",".join(members) + b"}"
 
 
-def legacy_tail(kind: str, path_json: bytes, data: bytes) -> bytes:
-    """A 2012 event with any data."""
+def encode_legacy_tail(kind: str, path_json: bytes, data: bytes) -> bytes:
+    """Encode the tail of an event of 2012."""
     return b'"params":{"event":"%b","path":%b,"data":%b}}' % (kind.encode(), path_json, data)
 
 
-def legacy_node(kind: str, path_json: bytes) -> bytes:
-    """The event for a node that appeared or vanished."""
-    return legacy_tail(kind, path_json, _NODE)
+def encode_legacy_node(kind: str, path_json: bytes) -> bytes:
+    """Encode the tail of the event for a node that appeared or vanished."""
+    return encode_legacy_tail(kind, path_json, _NODE)
 
 
 def _tail_legacy(kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
     if kind == "change" and leaf.value is not None:
-        return legacy_tail(kind, leaf.path_json, b'{"value":' + leaf.value + b"}")
-    return legacy_tail(kind, leaf.path_json, legacy_element(leaf))
+        return encode_legacy_tail(kind, leaf.path_json, b'{"value":' + leaf.value + b"}")
+    return encode_legacy_tail(kind, leaf.path_json, encode_legacy_element(leaf))
 
 
 def _route_legacy(kind: str, leaf: Leaf, params: Params) -> bytes:
-    inner = _given_args(params) if kind == "call" else b"[" + bytes(params.value) + b"]"
+    inner = _args_or_empty(params) if kind == "call" else b"[" + bytes(params.value) + b"]"
     return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
 
 
@@ -194,22 +190,23 @@ def _tail_binary(_kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
 
 def _route_binary(kind: str, leaf: Leaf, params: Params) -> bytes:
     if kind == "call":
-        args = binary.body_of(bytes(params.args)) if params.args else binary.EMPTY_BODY
+        args = binary.from_json(bytes(params.args)) if params.args else binary.EMPTY_BODY
         return bytes((binary.CALL_METHOD,)) + leaf.key + args
-    asked = binary.body_of(bytes(params.value), leaf.body[0])
+    # The owner receives the type that its state has now, not what a JSON peer happens to send.
+    value = binary.from_json(bytes(params.value), leaf.body[0])
     options = binary.VALUE_AS_RESULT if params.valueAsResult == TRUE else b""
-    return bytes((binary.SET_STATE,)) + leaf.key + asked + options
+    return bytes((binary.SET_STATE,)) + leaf.key + value + options
 
 
-def _result_binary(request_id: bytes, answer: bytes) -> bytes:
-    return binary.response(request_id, binary.json_body(answer) if answer else b"")
+def _result_binary(request_id: bytes, result: bytes) -> bytes:
+    return binary.encode_response(request_id, binary.encode_json_body(result) if result else b"")
 
 
 def _route_id_binary(count: int) -> bytes:
-    return binary.number((count - 1) % 0xFFFFFFFF + 1)
+    return binary.encode_number((count - 1) % 0xFFFFFFFF + 1)
 
 
-def _timed_out_binary(frame: bytes) -> Any:
+def _describe_binary_request(frame: bytes) -> Any:
     return {"path": binary.read_key(frame, binary.PAYLOAD_AT)[0]}
 
 
@@ -217,35 +214,27 @@ def _timed_out_binary(frame: bytes) -> Any:
 
 CLASSIC = Dialect(
     name="classic",
-    tail=_tail_by_names({"add": "add", "change": "change", "remove": "remove"}),
+    encode_tail=_tail_by_names({"add": "add", "change": "change", "remove": "remove"}),
     changed=b',"event":"change","value":',
-    route=_route_classic,
+    encode_route=_route_classic,
 )
-CLASSIC_WITH_SCHEMA = Dialect(
-    name="classic, schema",
-    tail=_tail_with_schema,
-    changed=b"",
-    route=_route_classic,
-    tells_schema=True,
-)
-"""Classic for fetches that ask for the schema, too."""
 NODE_JET_3 = Dialect(
     name="node-jet 3",
-    tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
+    encode_tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
     changed=b',"event":"Change","value":',
-    route=_route_node_jet_3,
+    encode_route=_route_node_jet_3,
     route_id=b'"%d"'.__mod__,
-    tells_methods=False,
+    has_methods=False,
     sorts=False,
 )
 LEGACY = Dialect(
     name="legacy",
-    tail=_tail_legacy,
+    encode_tail=_tail_legacy,
     changed=b"",
-    route=_route_classic,
+    encode_route=_route_classic,
     done=b"{}",
-    tells_nodes=True,
-    tells_schema=True,
+    has_nodes=True,
+    tail_end=b"}}}",
     sorts=False,
     error_keys={
         "pathNotExists": "invalid_path",
@@ -257,25 +246,25 @@ LEGACY = Dialect(
 )
 LEGACY_POSITIONAL = Dialect(
     name="legacy, positional",
-    tail=_tail_legacy,
+    encode_tail=_tail_legacy,
     changed=b"",
-    route=_route_legacy,
+    encode_route=_route_legacy,
     done=b"{}",
-    tells_nodes=True,
-    tells_schema=True,
+    has_nodes=True,
+    tail_end=b"}}}",
     sorts=False,
     error_keys=LEGACY.error_keys,
 )
 BINARY = Dialect(
     name="binary",
-    tail=_tail_binary,
+    encode_tail=_tail_binary,
     changed=b"",
-    route=_route_binary,
+    encode_route=_route_binary,
     done=b"",
-    result=_result_binary,
-    failure=binary.failure,
+    encode_result=_result_binary,
+    encode_failure=binary.encode_error,
     route_id=_route_id_binary,
     heads=Heads(bytes((binary.REQUEST,)), b"", bytes((binary.EVENT,))),
-    asked=_timed_out_binary,
+    describe_request=_describe_binary_request,
     is_binary=True,
 )

@@ -1,8 +1,10 @@
-"""How one message follows the next on a connection.
+"""Framing: where one message ends and the next begins on a connection.
 
-TCP and Unix sockets: a 32-bit big-endian length, then that many bytes. WebSocket: one text frame a message; what
-arrives there is taken apart by a WebSocket library, what goes out needs no more than the header written here. The
-binary protocol has a little-endian length, inside WebSocket frames too.
+    TCP, Unix socket     length, 32 bits, big endian | message
+    WebSocket            header of a text frame | message
+    binary protocol      length, 32 bits, little endian | message, also inside binary frames of a WebSocket
+
+Incoming WebSocket frames are decoded by a library. Outgoing ones need only the header, which is written here.
 """
 
 from __future__ import annotations
@@ -22,17 +24,19 @@ _WS_LONG = struct.Struct(">BBQ")
 
 
 class Framing(NamedTuple):
-    """One way of telling messages apart: ``header(n)`` precedes a message of ``n`` bytes."""
+    """A framing: ``header(n)`` returns the bytes that precede a message of ``n`` bytes."""
 
     name: str
     header: Callable[[int], bytes]
     length: struct.Struct = _BIG_ENDIAN
-    """How a length is written where there is one."""
+    """Encoding of a length."""
     short: tuple[bytes, ...] = ()
-    """The headers of short messages, by their length."""
+    """Headers of short messages, indexed by length; a lookup is faster than a call."""
 
-    def framed(self, messages: list[bytes]) -> bytes:
-        """Messages, each after its header."""
+    def join(self, messages: list[bytes]) -> bytes:
+        """Return messages as one bytes object, each behind its header."""
+        # Most messages are short. One that is too long for the table is noticed by the IndexError, at no cost for the
+        # others.
         short = self.short
         try:
             return b"".join([short[len(message)] + message for message in messages])
@@ -42,6 +46,7 @@ class Framing(NamedTuple):
 
 
 def _ws_header(length: int, opcode: int = _WS_TEXT) -> bytes:
+    # The three forms of RFC 6455 for lengths of 7, 16 and 64 bits; a server sends no mask.
     if length < 126:
         return _WS_SHORT.pack(opcode, length)
     if length < 65536:
@@ -64,18 +69,19 @@ def _comma(_length: int) -> bytes:
 
 
 BATCHES = Framing("stream, batches", _comma)
-"""A comma before each message: all that is written together becomes one batch, which is framed as a whole."""
+"""A comma before each message; ``frame_batch`` turns all messages that are written together into one batch."""
 
 
-def as_batch(messages: bytes) -> bytes:
-    """The frame of a batch of messages that have a comma before each."""
+def frame_batch(messages: bytes) -> bytes:
+    """Return the frame of a batch of messages, each of which has a comma in front of it."""
     return b"".join((_BIG_ENDIAN.pack(len(messages) + 1), b"[", messages[1:], b"]"))
 
 
 class StreamDecoder:
-    """Cuts a byte stream into messages.
+    """Decoder that cuts a byte stream into messages.
 
-    ``overlong`` is set to the announced length when a message is longer than allowed; nothing after it can be read.
+    ``overlong`` is the announced length of a message that is longer than allowed, else None. Once it is set, the rest
+    of the stream is lost.
     """
 
     __slots__ = ("_bytes_max", "_missing", "_rest", "_unpack", "overlong")
@@ -89,25 +95,33 @@ class StreamDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of an unfinished message are held."""
+        """Bytes of the unfinished message."""
         return len(self._rest) if self._rest else 0
 
+    def clear(self) -> None:
+        """Discard the unfinished message."""
+        self._rest = None
+
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete with ``data``."""
+        """Return the messages that ``data`` completes."""
         rest = self._rest
         if rest is not None:
+            # A long message arrives in many reads. They are only appended until it must be complete.
             rest += data
             self._missing -= len(data)
             if self._missing > 0:
                 return []
-            data = bytes(rest)
             self._rest = None
+            if len(rest) == _HEADER_BYTES + self._unpack(rest)[0]:
+                return [bytes(memoryview(rest)[_HEADER_BYTES:])]  # a long message, copied once
+            data = bytes(rest)
         messages: list[bytes] = []
         append, unpack, bytes_max = messages.append, self._unpack, self._bytes_max
         at, end, missing = 0, len(data), _HEADER_BYTES
         while (body := at + _HEADER_BYTES) <= end:
             (length,) = unpack(data, at)
             stop = body + length
+            # Refused by what it announces, before its bytes take any memory.
             if length > bytes_max:
                 self.overlong = length
                 return messages

@@ -1,9 +1,9 @@
-"""JSON texts to messages and back.
+"""JSON-RPC messages: decoding, checks and responses.
 
-``decode_message`` reads the usual request, notification or response in one pass; parameters that are passed on to other
-peers stay raw bytes. Whatever it cannot read is an oddity for ``diagnose``, which says exactly what is wrong or reads
-the rarer forms. The invariant of this module: a message that gets through is valid JSON in valid UTF-8, no deeper than
-allowed and without doubled keys where a key means something, so its parts may be passed on as they are.
+``decode_message`` reads a common request, notification or response in one pass and leaves parameters that are forwarded
+to other peers as raw bytes. Texts that it cannot read go to ``diagnose``, which reads the rarer forms and reports exact
+errors. Invariant: an accepted message is valid JSON in valid UTF-8, not nested deeper than allowed and without
+duplicate keys where the daemon reads them. Its parts can therefore be forwarded unchanged.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from jetbus.errors import InvalidRequest, MissingParam, ParamError, ParseError, UnknownService, WrongType
+from jetbus.json_types import Json, JsonObject
+from jetbus.wire.nesting import count_outer, is_too_deep
 
 ABSENT = Raw(b"")
-"""A key that was not given; no JSON text is empty."""
+"""Value of a missing key; no JSON text is empty."""
 
 PARSE_ERROR_TEXT_MAX = 1000
 
 
 class Params(Struct, gc=False):
-    """The parameters of the busy services, read in one pass; what is not text stays raw."""
+    """Parameters of the frequent services, decoded in one pass; all but the path stay raw."""
 
     path: str | UnsetType = UNSET
     value: Raw = ABSENT
@@ -48,8 +50,21 @@ class Message(Struct, gc=False):
     jsonrpc: Raw = ABSENT
 
 
+class MetaParams(Struct, gc=False):
+    """Parameters of an add or change that few owners send. They are decoded apart, so that the others pay nothing."""
+
+    ts: Raw = ABSENT
+    quality: Raw = ABSENT
+    past: Raw = ABSENT
+    check: Raw = ABSENT
+
+
+class _MetaMessage(Struct, gc=False):
+    params: MetaParams | None = None
+
+
 class Envelope(Struct, gc=False):
-    """Any message object with nothing taken for granted."""
+    """A message object whose members may have any type."""
 
     id: Raw = ABSENT
     method: Raw = ABSENT
@@ -66,88 +81,72 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 encode = msgspec.json.encode
 
 NULL = Raw(b"null")
-_KEYS = [b'"%b"' % name.encode() for kind in (Message, Params) for name in kind.__struct_fields__]
-_ESCAPED = re.compile(rb"\\.", re.DOTALL)
-_SAME_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+_KEYS = [b'"%b"' % name.encode() for kind in (Message, Params, MetaParams) for name in kind.__struct_fields__]
+_META_KEY = re.compile(b"|".join(b'"%b"' % name.encode() for name in MetaParams.__struct_fields__) + rb"|\\").search
+COMMA, COLON = b",:"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises."""
+"""Exceptions that decoding may raise."""
 
 
 class TooDeep(InvalidRequest):
-    """A text whose brackets are nested too deeply."""
+    """JSON text that is nested too deeply."""
 
 
 def check_text(text: bytes, depth_max: int) -> None:
-    """Refuse what a raw part could carry on to other peers: invalid UTF-8 and nesting beyond ``depth_max``.
+    """Raise if raw parts of a text would forward invalid UTF-8 or nesting beyond ``depth_max`` to other peers.
 
-    Cheap where it can be: plain ASCII needs no decoding, and a short text cannot be deep (each level takes two bytes).
+    Most texts are cheap to check: ASCII needs no decoding, and each level of nesting takes two bytes.
     """
     if not text.isascii():
         try:
             str(text, "utf-8")
         except UnicodeDecodeError:
             raise ParseError(_shown(text)) from None
-    if len(text) > 2 * depth_max and _opens_more_than(text, depth_max) and _is_too_deep(text, depth_max):
+    if len(text) > 2 * depth_max and is_too_deep(text, depth_max):
         raise TooDeep({"depthMax": depth_max}, f"nested deeper than {depth_max} levels")
 
 
-def _opens_more_than(text: bytes, many: int) -> bool:
-    """Whether a text has more opening brackets than that.
-
-    They are taken away rather than counted: CPython leaps from one to the next, where counting looks at every byte.
-    """
-    squares, braces = text.replace(b"[", b"", many + 1), text.replace(b"{", b"", many + 1)
-    return 2 * len(text) - len(squares) - len(braces) > many
-
-
-def _is_too_deep(text: bytes, depth_max: int) -> bool:
-    """Whether brackets are nested too deeply: each round takes away the innermost ones, all at the speed of C."""
-    if b"\\" in text:
-        text = _ESCAPED.sub(b"", text)
-    brackets = text.translate(_SAME_BRACKETS, delete=_NO_MARKS).replace(b'""', b"")
-    if b'"' in brackets:  # there are brackets in strings
-        brackets = b"".join(brackets.split(b'"')[::2])
-    if 2 * brackets.count(b"[") != len(brackets):
-        return False  # no JSON anyway
-    for _ in range(depth_max):
-        if not brackets:
-            return False
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
-
-
 def has_doubled_key(text: bytes) -> bool:
-    """Whether a key that means something to the daemon is given twice in a message or its parameters.
+    """Return True if a key that the daemon reads occurs twice in a message or its parameters.
 
-    Values are their owner's business: keys inside them are not looked at.
+    Keys inside values do not count; the daemon does not read values.
     """
-    if b"\\" not in text and all(text.count(key) < 2 for key in _KEYS):
+    # A key could hide behind escapes; without any, a key that stands in the text once at most is not doubled.
+    if len(text) < LONG_BYTES and b"\\" not in text and all(text.count(key) < 2 for key in _KEYS):
         return False
     try:
-        message = json.loads(text, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):
+        fields = _decode_fields(text)
+    except UNREADABLE:
         return False
-    if not isinstance(message, _Pairs):
-        return False
-    params = [value for name, value in message if name == "params" and isinstance(value, _Pairs)]
-    return any(pairs.doubled() for pairs in (message, *params))
+    # Decoding keeps the last of equal keys, so a duplicate makes fewer members than colons.
+    if count_outer(text, COLON) != len(fields):
+        return True
+    params = b"" + fields.get("params", ABSENT)
+    return params[:1] == b"{" and count_outer(params, COLON) != len(_decode_fields(params))
+
+
+LONG_BYTES = 2_000
+"""Texts from this length on are decoded into members, which is then faster than searching for every known key."""
 
 
 def has_doubled_member(text: bytes) -> bool:
-    """Whether an object has a key twice; what is inside its values does not count."""
-    pairs = json.loads(text, object_pairs_hook=_Pairs, parse_int=_parse_int)
-    return isinstance(pairs, _Pairs) and pairs.doubled()
+    """Return True if an object has a duplicate key; objects inside its values do not count."""
+    try:
+        return count_outer(text, COLON) != len(_decode_fields(text))
+    except msgspec.ValidationError:
+        return False  # not an object
 
 
-class _Pairs(list[tuple[str, Any]]):
-    def doubled(self) -> bool:
-        names = [name for name, _ in self]
-        return len(names) != len(set(names))
+def count_members(text: bytes) -> int:
+    """Return the number of members of a batch without decoding it."""
+    return count_outer(text, COMMA) + 1
 
 
 def is_compact(text: bytes, message: Message) -> bool:
-    """Whether a message has no byte beyond its usual parts, thus no doubled key; false proves nothing."""
+    """Return True if a message consists of its usual parts only and so has no duplicate key.
+
+    The length of the text proves it. False proves nothing: there may be spaces or other keys.
+    """
     params = message.params
     if params is None:
         size = len(message.result)
@@ -169,7 +168,7 @@ RESULT_BYTES = len('{"id":,"result":}')
 
 
 class LoneSurrogate(ParseError):
-    """A request with half of a surrogate pair in it, which no string can hold; its id can be read all the same."""
+    """Request with half of a surrogate pair, which no string can hold, but with a readable id."""
 
     def __init__(self, text: str, request_id: bytes) -> None:
         super().__init__(text)
@@ -177,11 +176,11 @@ class LoneSurrogate(ParseError):
 
 
 def diagnose(text: bytes) -> Envelope:
-    """Read a text that ``decode_message`` refused: the rarer forms give an envelope, all others the error to answer."""
+    """Decode a text that ``decode_message`` refused, or raise the error to respond with."""
     try:
         return decode_envelope(text)
     except msgspec.ValidationError:
-        pass  # no object, and what comes after its first token has not been looked at
+        pass  # not an object; the rest of the text has not been checked yet
     except UNREADABLE:
         request_id = _read_id_past_surrogates(text)
         raise (LoneSurrogate(_shown(text), request_id) if request_id else ParseError(_shown(text))) from None
@@ -197,8 +196,9 @@ _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F].
 
 
 def _read_id_past_surrogates(text: bytes) -> bytes:
-    """The id of a request that is no JSON for its lone surrogates only; empty where it is for more."""
+    """Return the id of a request whose only fault is lone surrogates, else empty bytes."""
     mended = _ESCAPES.sub(lambda found: _REPLACEMENT if found[1] else found[0], text)
+    # Nothing was replaced, so the fault is another one and the id cannot be trusted.
     if mended == text:
         return b""
     try:
@@ -214,7 +214,7 @@ def _shown(text: bytes) -> str:
 
 
 def read_id(raw: Raw) -> bytes:
-    """The request id as it came, to be echoed; empty for a notification."""
+    """Return a request id unchanged, so that a response can repeat it; empty for a notification."""
     if not raw or raw == NULL:
         return b""
     text = bytes(raw)
@@ -227,11 +227,11 @@ ID_STARTS = b'"-0123456789'
 
 
 class BadId(InvalidRequest):
-    """An id that cannot be echoed; the error is answered with id null."""
+    """Id that a response cannot repeat; the error response has id null."""
 
 
 def read_method(raw: Raw) -> str:
-    """The name of the service asked for."""
+    """Return the name of the requested service."""
     name = loads(raw) if raw else None
     if not isinstance(name, str):
         raise UnknownService(name)
@@ -239,32 +239,55 @@ def read_method(raw: Raw) -> str:
 
 
 def read_params(raw: Raw) -> Params | None:
-    """The parameters of a busy service."""
+    """Return the parameters of a frequent service."""
     try:
         return msgspec.json.decode(raw or NULL, type=Params | None)
     except msgspec.ValidationError:
         raise WrongType("path" if bytes(raw)[:1] == b"{" else "params") from None
 
 
+_decode_meta_message = msgspec.json.Decoder(_MetaMessage).decode
+NO_META = MetaParams()
+
+
+def read_meta_params(text: bytes) -> MetaParams:
+    """Return the rare parameters of an add or change from the text of its message; nearly always there are none."""
+    if _META_KEY(text) is None:  # a key may also be spelt with backslashes
+        return NO_META
+    try:
+        return _decode_meta_message(text).params or NO_META
+    except UNREADABLE:
+        return NO_META  # positional parameters, which do not have them
+
+
+read_meta_options = msgspec.json.Decoder(MetaParams).decode
+"""Function from the options of a binary message to the same parameters."""
+
+
 def read_batch(text: bytes) -> list[bytes]:
-    """The messages of a batch."""
+    """Return the messages of a batch."""
     try:
         return [b"" + member for member in decode_members(text)]
     except UNREADABLE:
         raise ParseError(_shown(text)) from None
 
 
-def got_of(text: bytes, error: ParamError) -> Raw:
-    """What an error about a parameter shows as ``got``: the parameters, or the message where these are missing."""
+class NestedBatch(bytes):
+    """Batch inside a batch, which is refused in the order of the messages."""
+
+
+def read_got(text: bytes, error: ParamError) -> Raw:
+    """Return the ``got`` of an error about a parameter: the parameters, or the message if it has none."""
     params = decode_envelope(text).params
     return Raw(text) if error.subject == "params" or not params else params
 
 
-def loads(raw: Raw | bytes) -> Any:
-    """The Python value of a valid JSON text. Numbers beyond a float's range become infinite."""
+def loads(raw: Raw | bytes) -> Json:
+    """Return the Python value of a valid JSON text. Numbers beyond the range of a float become infinite."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.MsgspecError:
+        # msgspec refuses integers beyond 64 bits and numbers beyond a double, which JSON allows.
         return json.loads(bytes(raw), parse_int=_parse_int)
 
 
@@ -275,16 +298,67 @@ def _parse_int(digits: str) -> int | float:
 INT_DIGITS_MAX = 1000
 
 
-def read_object(raw: Raw, name: str = "params") -> dict[str, Any]:
-    """Parameters as Python values; none at all is an empty object."""
+def read_object(raw: Raw, name: str = "params") -> JsonObject:
+    """Return parameters as Python values; missing parameters are an empty object."""
     fields = loads(raw) if raw and raw != NULL else {}
     if not isinstance(fields, dict):
         raise WrongType(name)
     return fields
 
 
+class _FetchParams(Struct, gc=False):
+    """Parameters of a fetch in all JSON dialects. Only the id stays raw, because responses and events repeat it."""
+
+    id: Raw = ABSENT
+    path: Any = UNSET
+    value: Any = UNSET
+    valueField: Any = UNSET  # noqa: N815
+    caseInsensitive: Any = UNSET  # noqa: N815
+    sort: Any = UNSET
+    matcher: Any = UNSET
+    match: Any = UNSET
+    unmatch: Any = UNSET
+    every: Any = UNSET
+    together: Any = UNSET
+    schema: Any = UNSET
+    meta: Any = UNSET
+    since: Any = UNSET
+    asOf: Any = UNSET  # noqa: N815
+
+
+_decode_fetch_params = msgspec.json.Decoder(_FetchParams).decode
+_FETCH_MEMBERS = _FetchParams.__struct_fields__[1:]
+
+
+def read_fetch_params(raw: Raw) -> tuple[bytes, JsonObject]:
+    """Return the id of a fetch as JSON and its other parameters as Python values, decoded in one pass.
+
+    Text is re-encoded, so that equal ids have equal bytes; a number stays as the peer wrote it.
+    """
+    try:
+        params = _decode_fetch_params(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        # Parameters that are missing, not an object, or have a number that only the slower decoder reads.
+        members = read_object(raw)
+        return normalize_fetch_id(read_fields(raw).get("id", ABSENT)), members
+    given = ((name, getattr(params, name)) for name in _FETCH_MEMBERS)
+    return normalize_fetch_id(params.id), {name: value for name, value in given if value is not UNSET}
+
+
+def normalize_fetch_id(raw: Raw) -> bytes:
+    """Return a fetch id with a single spelling of equal texts."""
+    fetch_id = bytes(raw)
+    if not fetch_id:
+        raise MissingParam("id")
+    if fetch_id[:1] == b'"':
+        return msgspec.json.encode(msgspec.json.decode(fetch_id))
+    if fetch_id[:1] in b"-0123456789":
+        return fetch_id
+    raise WrongType("id")
+
+
 def read_fields(raw: Raw, name: str = "params") -> dict[str, Raw]:
-    """The members of an object, each as it came."""
+    """Return the members of an object as raw JSON."""
     if not raw:
         raise MissingParam(name)
     try:
@@ -294,29 +368,33 @@ def read_fields(raw: Raw, name: str = "params") -> dict[str, Raw]:
 
 
 def read_text(raw: Raw, name: str) -> str:
-    """A parameter that must be a string."""
+    """Return a parameter that must be a string."""
     try:
         return msgspec.json.decode(raw, type=str)
     except msgspec.ValidationError:
         raise WrongType(name) from None
 
 
-def result(request_id: bytes, answer: bytes) -> bytes:
-    """A successful response."""
-    return b'{"id":' + request_id + b',"result":' + answer + b"}"
+RESPONSE_START, RESULT_KEY, ERROR_KEY = b'{"id":', b',"result":', b',"error":'
+"""Parts of a response, for the bus, which composes the frequent ones itself to save calls."""
+
+
+def encode_result(request_id: bytes, result: bytes) -> bytes:
+    """Encode a successful response."""
+    return b"".join((b'{"id":', request_id, b',"result":', result, b"}"))
 
 
 VERSION = Raw(b'"2.0"')
 _WITH_VERSION = b',"jsonrpc":"2.0"'
 
 
-def with_version(request_id: bytes) -> bytes:
-    """An id as a response echoes it, followed by the member ``jsonrpc``."""
+def add_version(request_id: bytes) -> bytes:
+    """Return a request id followed by the member ``jsonrpc``, for responses to peers that send it."""
     return request_id if request_id.endswith(_WITH_VERSION) else request_id + _WITH_VERSION
 
 
-def failure(request_id: bytes, error: bytes) -> bytes:
-    """A response with an error; without an id when the request's cannot be known."""
+def encode_failure(request_id: bytes, error: bytes) -> bytes:
+    """Encode a response with an error; without an id if that of the request is unknown."""
     if not request_id:
         return b'{"error":' + error + b"}"
     return b'{"id":' + request_id + b',"error":' + error + b"}"

@@ -1,7 +1,7 @@
-"""The requests of 2012 read into today's parameters: positional parameters, ``element``, ``notify``/``post``,
-``matcher``.
+"""Requests of the dialect of 2012, converted to the parameters of the present services.
 
-A request is legacy by its shape, not by its sender. What is read here goes to the same services as everything else.
+Peers of 2012 send positional parameters, ``element``, ``notify`` or ``post``, and ``matcher``. Nothing else identifies
+them, so a request is recognized by its shape.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ POSITIONS: dict[str, tuple[str, ...]] = {
     "fetch": ("id", "matcher"),
     "unfetch": ("id",),
 }
-"""The order of positional parameters. ``call`` may also have its arguments one by one, ``echo`` takes anything."""
+"""Order of positional parameters. ``call`` also accepts its arguments one by one, ``echo`` accepts anything."""
 
 
 def name_params(method: str, params: Raw) -> Raw:
-    """Positional parameters with their names put to them."""
+    """Convert positional parameters to named ones."""
     members = decode_members(params)
     if method == "call":
         return _encode(_name_call(members))
@@ -43,17 +43,18 @@ def name_params(method: str, params: Raw) -> Raw:
 
 
 def _name_call(members: list[Raw]) -> dict[str, Raw]:
-    """The documents say ``[path, args]``, the code of the day took ``[path, arg1, ...]``: both are understood."""
+    """Convert the parameters of a call: ``[path, args]`` as was documented, or ``[path, arg1, ...]`` as was usual."""
     if not members:
         raise WrongCount("[path,args]")
     path, *args = members
+    # One list or object is taken for the arguments, as documented, though it could be the only argument.
     if len(args) == 1 and bytes(args[0])[:1] in b"[{":
         return {"path": path, "args": args[0]}
     return {"path": path, "args": _encode(args)} if args else {"path": path, "args": Raw(b"[]")}
 
 
-def _encode(what: object) -> Raw:
-    return Raw(encode(what))
+def _encode(params: object) -> Raw:
+    return Raw(encode(params))
 
 
 _POSITIONAL = re.compile(rb'"params"\s*:\s*\[')
@@ -61,14 +62,14 @@ _WORDS = (b'"element"', b'"notify"', b'"post"', b"match")
 
 
 def may_be_legacy(batch: bytes) -> bool:
-    """Whether a batch may have a request of 2012 in it; most have none, and this is quick to see."""
+    """Return False if a batch certainly has no request of 2012, by a quick search in its text."""
     if any(word in batch for word in _WORDS):
         return True
     return batch.find(b"[", batch.find(b"[") + 1) > 0 and _POSITIONAL.search(batch) is not None
 
 
 def is_legacy(envelope: Envelope) -> bool:
-    """Whether a request is of 2012 by its shape."""
+    """Return True if a request has the shape of 2012."""
     try:
         method = read_method(envelope.method)
     except UnknownService:
@@ -83,16 +84,16 @@ def is_legacy(envelope: Envelope) -> bool:
 
 MATCHER_WORDS = frozenset({"matcher", "match", "unmatch"})
 _SIGNS = {"add": frozenset({"element"}), "change": frozenset({"element"}), "fetch": MATCHER_WORDS}
-"""The members of params that only requests of 2012 have."""
+"""Members of params that only requests of 2012 have."""
 
 VALUELESS = bytes(bytearray(b"null"))
-"""The value of a state that was added without one, told from any other null by its identity."""
+"""Value of a state that was added without one; its identity distinguishes it from any other null."""
 
 _KNOWN = frozenset({"type", "schema", "value"})
 
 
-class Element:
-    """An ``element`` of 2012: a state, perhaps with a value, or a method; either with a schema and other members."""
+class LegacyElement:
+    """The ``element`` of an add: a state, perhaps with a value, or a method, with a schema and other members."""
 
     __slots__ = ("is_method", "others", "schema", "value")
 
@@ -110,7 +111,7 @@ class Element:
 
 
 class Post:
-    """A change of some members of an element: of a state's value, of anybody's schema and other members."""
+    """A change of some members of an element: its value, its schema or others."""
 
     __slots__ = ("data", "others", "path", "schema", "type", "value")
 
@@ -118,32 +119,33 @@ class Post:
         fields = read_fields(data, name)
         self.path = path
         self.data = bytes(data)
-        """The changed members, as peers of 2012 are told."""
+        """The changed members as JSON, in the form that peers of 2012 receive."""
         self.value = fields.get("value", ABSENT)
         self.type = read_text(fields["type"], f"{name}.type") if "type" in fields else None
         self.schema = _read_schema(fields, f"{name}.schema")
+        if self.schema is not None and self.schema[:1] == b"{":
+            self.data = encode(fields | {"schema": Raw(schema_text(self.schema))})
         self.others = _other_members(fields)
 
     @property
     def describes(self) -> bool:
-        """Whether it is about more than a value."""
+        """True if more than a value changes."""
         return self.schema is not None or bool(self.others) or not self.value
 
 
-def describe(path: str, schema: bytes) -> Post:
-    """A change of a schema, which today may be any JSON."""
-    post = Post(path, Raw(b'{"schema":' + as_text(schema) + b"}"))
-    post.schema = schema
-    return post
+def encode_description(schema: bytes, value: bytes | None) -> bytes:
+    """Encode a change of the schema, perhaps with a value, as peers of 2012 receive it."""
+    start = b"{" if value is None else b'{"value":' + value + b","
+    return start + b'"schema":' + schema_text(schema) + b"}"
 
 
-def as_text(schema: bytes) -> bytes:
-    """A schema as peers of 2012 know it: a text; any other JSON is shown as the text that it is written in."""
+def schema_text(schema: bytes) -> bytes:
+    """Return a schema as the JSON string that peers of 2012 expect; other JSON is put into a string."""
     return schema if schema[:1] == b'"' else encode(schema.decode())
 
 
 def read_post(params: Raw) -> Post:
-    """The change that a ``notify`` or ``post`` tells."""
+    """Return the change in the parameters of a ``notify`` or ``post``."""
     fields = read_fields(params)
     if "path" not in fields:
         raise MissingParam("path")
@@ -163,11 +165,13 @@ def _read_notification(raw: Raw) -> dict[str, Raw]:
 
 
 def _read_schema(fields: dict[str, Raw], name: str) -> bytes | None:
-    """A schema, which was a text in 2012."""
+    """Return the schema, which was always a text in 2012, and may be an object today."""
     if "schema" not in fields:
         return None
-    read_text(fields["schema"], name)
-    return bytes(fields["schema"])
+    schema = bytes(fields["schema"])
+    if schema[:1] != b"{":
+        read_text(fields["schema"], name)
+    return schema
 
 
 def _other_members(fields: dict[str, Raw]) -> dict[str, bytes]:

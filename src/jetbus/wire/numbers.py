@@ -1,14 +1,14 @@
-"""Numbers in JSON texts that no peer could read: too big for a double, or endless.
+"""Numbers in JSON texts that no peer could read: too big for a double, or too long.
 
-JSON sets numbers no limit; what reads them does. A value is passed on as it came, so one ``1e309`` would be refused by
-every peer that fetches it, together with all that came in the same message. It is refused where it comes in.
+JSON does not limit numbers, but programs that read them do. Values are forwarded unchanged, so every peer that fetches
+a ``1e309`` would fail to read it, together with everything else in the same message. The daemon refuses such numbers.
 
-Nearly no text has such a number, and the busy messages must not pay for it. So it is looked for in steps, each of which
-lets most texts pass. A short text can only have an exponent that is too big: it has an ``e``, with a digit before it
-and three after it. A number that is too long is only in a text longer than ``SAFE_BYTES``, and makes a long run of what
-numbers consist of. Only where there is one of these all numbers are looked at.
+Hardly any text has such a number, and frequent messages must not pay for the check. So it has two stages. The first is
+a quick scan that most texts pass: an exponent that is too big has a digit before its ``e`` and three behind it; a
+number that is too long is a long run of characters of numbers, and its text is longer than ``SAFE_BYTES``. Only a text
+that fails the scan is parsed.
 
-The two looks are compiled where they could be built (``_scan.c``); else they are here, in Python.
+The scans are compiled (``_scan.c``). Without a compiler the functions here take their place.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from msgspec import Raw
 from jetbus.errors import InvalidRequest
 
 SAFE_BYTES = 208
-"""A number of so many characters is smaller than the biggest double, if its exponent has two digits at the most."""
+"""A number of this many characters fits into a double if its exponent has at most two digits."""
 BIGGEST = 1.7976931348623157e308
 PLAIN_STARTS = b'"tfn'
-"""How values begin that are no number and have none inside."""
+"""First bytes of values that are not numbers and contain none."""
 E_LOWER, E_UPPER = b"eE"
-"""No exponent of a number is without one of them."""
+"""Every exponent has one of these letters."""
 
 _BIG_EXPONENT = re.compile(rb"e(?<=[0-9]e)\+?[0-9]{3}").search
 _BIG_EXPONENT_UPPER = re.compile(rb"E(?<=[0-9]E)\+?[0-9]{3}").search
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _NUMBER_BYTES = b"0123456789+-.eE"
 _AS_RUN = bytes(0x30 if byte in _NUMBER_BYTES else 0x20 for byte in range(256))
-"""Turns a text into runs of ``0`` where numbers may be, and spaces elsewhere."""
+"""Translation to ``0`` for characters of numbers and to a space for all others."""
 _STRIDE = 13
-"""Every so many bytes are looked at first; it shares no factor with the usual lengths of numbers in a list."""
+"""Distance of the sampled bytes; a prime, so that lists of short numbers of equal length do not look like one run."""
 
 
 class NumberTooBig(InvalidRequest):
-    """A number beyond the range of a double."""
+    """Number beyond the range of a double."""
 
     def __init__(self) -> None:
         text = "a number is beyond the range of a double (1.8e308); send it as text"
@@ -49,7 +49,7 @@ class NumberTooBig(InvalidRequest):
 
 
 class NumberTooLong(InvalidRequest):
-    """A number of more characters than allowed."""
+    """Number with more characters than allowed."""
 
     def __init__(self, chars_max: int) -> None:
         text = f"a number has more than {chars_max} characters (number_chars_max); send it as text"
@@ -57,12 +57,12 @@ class NumberTooLong(InvalidRequest):
 
 
 def has_big_exponent_in_python(value: bytes) -> bool:
-    """Whether a value may have a number with an exponent of three digits."""
+    """Return False if a value certainly has no number with an exponent of three digits."""
     return bool(_BIG_EXPONENT(value) or (E_UPPER in value and _BIG_EXPONENT_UPPER(value)))
 
 
 def has_long_run_in_python(text: bytes, longest: int) -> bool:
-    """Whether a text may have a number of more than so many characters; a sample of its bytes mostly denies it."""
+    """Return False if a text certainly has no number of more than ``longest`` characters, by a sample of its bytes."""
     return b"0" * (longest // _STRIDE) in text[::_STRIDE].translate(_AS_RUN)
 
 
@@ -74,34 +74,35 @@ with suppress(ImportError):
     has_big_exponent, has_long_run = _scan.has_big_exponent, _scan.has_long_run
 
 COMPILED = has_big_exponent is not has_big_exponent_in_python
-"""Whether the looks are the compiled ones."""
+"""True if the scans are the compiled ones."""
 
 
 def check_exponents_of(raw: Raw | bytes) -> None:
-    """Refuse a JSON value with an exponent that is too big; nearly all values are let pass at once."""
+    """Raise if a JSON value has an exponent that is too big; nearly all values pass at the first look."""
     value = b"" + raw
     if (E_LOWER in value or E_UPPER in value) and value[0] not in PLAIN_STARTS and has_big_exponent(value):
         check_exponents(value)
 
 
 def check_exponents(value: bytes) -> None:
-    """Refuse a JSON value with a number whose exponent makes it too big for a double."""
+    """Raise if a JSON value has a number that is too big for a double because of its exponent."""
     try:
         msgspec.json.decode(value)
     except msgspec.ValidationError:
         raise NumberTooBig from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # no JSON, which is for others to say
+        pass  # not JSON, which is reported elsewhere
 
 
 def check_long_numbers(text: bytes, chars_max: int) -> None:
-    """Refuse a JSON text with a number of too many characters, or one that is too big without any exponent."""
+    """Raise if a JSON text has a number with too many characters, or one that is too big without an exponent."""
     longest = min(SAFE_BYTES, chars_max)
     if len(text) <= longest or not has_long_run(text, longest):
         return
     if b"\\" in text:
+        # An escaped quote does not end a string.
         text = _ESCAPED.sub(b"", text)
-    outside = b" ".join(text.split(b'"')[::2])  # what is not in strings
+    outside = b" ".join(text.split(b'"')[::2])  # the text outside of strings
     runs = outside.translate(_AS_RUN) + b" "
     wanted = b"0" * (longest + 1)
     start = 0
@@ -117,5 +118,5 @@ def check_long_numbers(text: bytes, chars_max: int) -> None:
 def _read(number: bytes) -> float:
     try:
         return float(number)
-    except ValueError:  # no number, thus no JSON
+    except ValueError:  # not a number, so the text is not JSON
         return 0.0
