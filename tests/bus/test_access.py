@@ -1,4 +1,4 @@
-"""Who may fetch, set and call what."""
+"""Permission to fetch, set and call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ REFUSED: dict[str, Any] = {
 
 @pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
 def test_refused_access(given: Any) -> None:
-    """What is no access is refused, so that nobody believes something to be protected that is not."""
+    """Malformed access is refused, so that nobody takes an element for protected that is not."""
     with pytest.raises(Invalid):
         read_access(given)
 
@@ -70,11 +70,19 @@ WHO: dict[str, tuple[Any, dict[str, str]]] = {
     ),
     "fetch for some": (
         {"fetchGroups": ["viewers"]},
-        {"fetch": "ann bob", "set": "nobody guest ann bob", "call": "nobody guest ann bob"},
+        {"fetch": "ann bob", "set": "ann bob", "call": "ann bob"},
+    ),
+    "fetch for some, set and call for others": (
+        {"fetchGroups": ["viewers"], "setGroups": ["staff"], "callGroups": ["callers"]},
+        {"fetch": "ann bob", "set": "ann", "call": "bob"},
+    ),
+    "set for those who may not fetch": (
+        {"fetchGroups": ["admin"], "setGroups": ["staff"]},
+        {"fetch": "", "set": "ann", "call": ""},
     ),
     "one of several groups": (
         {"fetchGroups": ["staff", "x"]},
-        {"fetch": "ann", "set": "nobody guest ann bob", "call": "nobody guest ann bob"},
+        {"fetch": "ann", "set": "ann", "call": "ann"},
     ),
     "set for some": (
         {"setGroups": ["staff"]},
@@ -101,7 +109,7 @@ def _element(given: Any, *, is_method: bool = False, fetch_only: bool = False) -
 
 @pytest.mark.parametrize(("given", "may"), WHO.values(), ids=WHO)
 def test_who_may(given: Any, may: dict[str, str]) -> None:
-    """An action is open to all unless groups are asked for; then to a user who has one of them for that action."""
+    """Fetch is open to all, set and call to whoever may fetch; a listed action to users of one of its groups."""
     state, method = _element(given), _element(given, is_method=True)
     assert " ".join(name for name, auth in USERS.items() if state.shown_to(auth)) == may["fetch"]
     assert " ".join(name for name, auth in USERS.items() if method.shown_to(auth)) == may["fetch"]

@@ -76,7 +76,7 @@ Operation = tuple[Any, ...]
 
 
 def _message(number: int, operation: Operation) -> dict[str, Any] | None:
-    """What a peer sends for an operation; None if that sends nothing."""
+    """Return the message of a peer for an operation; None if it sends nothing."""
     kind, *rest = operation
     if kind in ("add", "change"):
         return {"method": kind, "params": {"path": rest[0], "value": rest[1] * AGES + number}}
@@ -103,13 +103,13 @@ def _send(bus: Bus, session: Session, message: dict[str, Any]) -> None:
 
 
 def _told_alone(operations: list[Operation], who: int) -> list[list[bytes]]:
-    """What a peer is told by each operation when nobody else fetches."""
+    """Return what a peer receives by each operation if nobody else fetches."""
     bus = Bus()
     flow = Flow(IdleLoop(), NEVER_BYTES, NEVER_BYTES, Counter())
     alone = Connected(flow)
     others = Peer(bus) if who != OWNER else None
     session = alone.connect(bus)
-    told = []
+    received = []
     for number, operation in enumerate(operations):
         message = _message(number, operation)
         if message is not None and _sender(operation) == who:
@@ -118,14 +118,14 @@ def _told_alone(operations: list[Operation], who: int) -> list[list[bytes]]:
             assert others is not None
             _send(bus, others.session, message)
         alone.outbox.flush()
-        told.append(alone.read())
-    return told
+        received.append(alone.read())
+    return received
 
 
 def _told_together(
     operations: list[Operation], soft_bytes: int, *, changes_together: bool = False
 ) -> list[list[bytes]]:
-    """What each peer is told when all fetch, are written and become slow as the operations say."""
+    """Return what each peer receives if all fetch, are written to and become slow as the operations say."""
     bus = Bus()
     flow = Flow(IdleLoop(), soft_bytes, NEVER_BYTES, Counter())
     peers = [Connected(flow) for _ in range(PEERS)]
@@ -154,13 +154,13 @@ def _is_notification(frame: bytes) -> bool:
 
 def _same_order(groups: list[list[bytes]]) -> list[bytes]:
     """The frames of each operation, those for different fetches of one peer in one order: that one is not promised."""
-    told = []
+    received = []
     for group in groups:
         for is_event, frames in itertools.groupby(group, _is_notification):
             some = list(frames)
             several = len({json.loads(frame)["method"] for frame in some}) > 1 if is_event else False
-            told += sorted(some) if several else some
-    return told
+            received += sorted(some) if several else some
+    return received
 
 
 def _grouped_like(frames: list[bytes], groups: list[list[bytes]]) -> list[list[bytes]]:
@@ -250,7 +250,7 @@ def _one_by_one(frame: bytes) -> list[bytes]:
 
 
 def _by_fetch(frames: list[bytes]) -> list[Any]:
-    """What each fetch is told between two responses, and the responses."""
+    """Return the notifications of each fetch between two responses, and the responses."""
     story: list[Any] = [{}]
     for frame in itertools.chain.from_iterable(map(_one_by_one, frames)):
         if _is_notification(frame):
@@ -282,9 +282,9 @@ def test_fetches_of_one_peer_gather_side_by_side() -> None:
         ("flush all",),
         *[("change", path, value) for value in range(5) for path in ("a/1", "a/2")],
     ]
-    told = [json.loads(frame) for frame in _told_together(operations, NEVER_BYTES, changes_together=True)[1]]
-    assert [(message["method"], len(message["params"])) for message in told[-2:]] == [("f", 30), ("g", 30)]
-    assert told[-3]["params"]["event"] == "add"
+    received = [json.loads(frame) for frame in _told_together(operations, NEVER_BYTES, changes_together=True)[1]]
+    assert [(message["method"], len(message["params"])) for message in received[-2:]] == [("f", 30), ("g", 30)]
+    assert received[-3]["params"]["event"] == "add"
 
 
 # Above the soft limit.
@@ -294,13 +294,34 @@ def _is_change(frame: bytes) -> bool:
     return b'"event":"change"' in frame
 
 
+def _is_sorted(frame: bytes) -> bool:
+    return b'"changes":' in frame
+
+
+def _lists_at_the_end(operations: list[Operation], who: int, frames: list[bytes]) -> dict[str, list[Any]]:
+    """Return the lists of a peer's sorted fetches that go on, as a client puts them together."""
+    lists: dict[str, list[Any]] = {}
+    for message in map(json.loads, filter(_is_sorted, frames)):
+        entries = lists.setdefault(json.dumps(message["method"]), [])
+        for change in message["params"]["changes"]:
+            entries[change["index"] - 1 :] = [change, *entries[change["index"] :]]
+        del entries[message["params"]["n"] :]
+    running: dict[int, bool] = {}
+    for operation in operations:
+        if operation[:2] == ("fetch", who):
+            running.setdefault(operation[2], "sort" in RULES[operation[3]])  # an id that is taken is refused
+        elif operation[0] in FETCHING and operation[1] == who:
+            running.pop(operation[2], None)
+    return {json.dumps(FETCH_IDS[n]): lists[json.dumps(FETCH_IDS[n])] for n, is_sorted in running.items() if is_sorted}
+
+
 def _age(value: int) -> int:
-    """When a value was made: each operation makes its own."""
+    """Return the age of a value: each operation makes its own."""
     return value % AGES
 
 
 def _believed_at_each_response(frames: list[bytes]) -> list[dict[tuple[str, str], int]]:
-    """What a client believes the values of each fetch to be, at each response and at the end."""
+    """Return the values of each fetch as a client knows them, at each response and at the end."""
     believed: dict[tuple[str, str], int] = {}
     moments = []
     for frame in frames:
@@ -334,32 +355,43 @@ _slow_story = st.lists(st.one_of(_operation, _change, _change, _pauses, _pauses)
 @example(_FETCHED_AGAIN, 0)
 @settings(max_examples=400, deadline=None)
 def test_conflation_drops_only_old_values(operations: list[Operation], soft_bytes: int) -> None:
-    """Above the soft limit a peer may miss old values: all else comes in order, and no value comes later than due."""
+    """Above the soft limit a peer may miss old values: all else comes in order, and no value comes later than due.
+
+    Sorted lists may come in other steps, and are the same at the end.
+    """
     together = _told_together(operations, soft_bytes)
+
+    def stays(frame: bytes) -> bool:
+        return not _is_change(frame) and not _is_sorted(frame)
+
     for who in range(PEERS):
         alone = _told_alone(operations, who)
-        kept_alone = [[frame for frame in group if not _is_change(frame)] for group in alone]
-        kept = [frame for frame in together[who] if not _is_change(frame)]
-        assert _same_order(_grouped_like(kept, kept_alone)) == _same_order(kept_alone)
+        kept_alone = [list(filter(stays, group)) for group in alone]
+        recorded = list(filter(stays, together[who]))
+        assert _same_order(_grouped_like(recorded, kept_alone)) == _same_order(kept_alone)
         changes_alone = Counter(frame for group in alone for frame in group if _is_change(frame))
         assert Counter(frame for frame in together[who] if _is_change(frame)) <= changes_alone
         believed = _believed_at_each_response(together[who])
         due = _believed_at_each_response(_same_order(alone))
         assert believed[-1] == due[-1]
+        lists = _lists_at_the_end(operations, who, together[who])
+        assert lists == _lists_at_the_end(operations, who, list(itertools.chain.from_iterable(alone)))
         for now, at_least in zip(believed, due, strict=True):
             assert [key for key in at_least if _age(now[key]) < _age(at_least[key])] == []
 
 
 def test_newest_value_of_a_fetch_that_was_made_again() -> None:
     """A value that is newer than a fetch is told to that fetch, though an older fetch of the same id waits unread."""
-    told = [json.loads(frame) for frame in _told_together(_FETCHED_AGAIN, soft_bytes=0)[1]]
-    again = told.index({"id": len(_FETCHED_AGAIN) - 3, "result": True})
-    values = [message["params"]["value"] for message in told[again:] if message.get("params", {}).get("path") == "a/1"]
+    received = [json.loads(frame) for frame in _told_together(_FETCHED_AGAIN, soft_bytes=0)[1]]
+    again = received.index({"id": len(_FETCHED_AGAIN) - 3, "result": True})
+    values = [
+        message["params"]["value"] for message in received[again:] if message.get("params", {}).get("path") == "a/1"
+    ]
     assert values[-1] // AGES == 12
 
 
 def test_what_was_gathered_goes_first() -> None:
-    """What was put in before a peer became slow is written before what came later, however soon it is quick again."""
+    """Frames put in before a peer became slow are written before later ones, however soon it is quick again."""
     operations: list[Operation] = [
         *_ALL_FETCH,
         ("flush all",),
@@ -368,8 +400,8 @@ def test_what_was_gathered_goes_first() -> None:
         ("change", "a/1", 11),
         ("resume", 1),
     ]
-    told = [json.loads(frame) for frame in _told_together(operations, NEVER_BYTES)[1]]
-    assert [message["params"]["value"] // AGES for message in told[-2:]] == [10, 11]
+    received = [json.loads(frame) for frame in _told_together(operations, NEVER_BYTES)[1]]
+    assert [message["params"]["value"] // AGES for message in received[-2:]] == [10, 11]
 
 
 @pytest.mark.parametrize("slow_peers", [0, 1, PEERS])

@@ -109,7 +109,7 @@ def test_wake() -> None:
     for deadline in (5.0, 6.0, 4.0, 4.0, 5.5, 3.0):
         routes.open(_route(owner), deadline)
     assert woken == [pytest.approx(5.0, abs=TICK_S), pytest.approx(4.0, abs=TICK_S), pytest.approx(3.0, abs=TICK_S)]
-    assert all(told >= deadline for told, deadline in zip(woken, (5.0, 4.0, 3.0), strict=True))
+    assert all(received >= deadline for received, deadline in zip(woken, (5.0, 4.0, 3.0), strict=True))
 
 
 def test_next_deadline() -> None:
@@ -130,9 +130,9 @@ def test_woken_in_time(deadline: float) -> None:
     """Whoever wakes at the deadline that was told finds the route expired."""
     routes, owner = Routes(), _session(1)
     routes.open(_route(owner), deadline)
-    told = routes.next_deadline()
-    assert told is not None
-    assert len(routes.expired(told)) == 1
+    received = routes.next_deadline()
+    assert received is not None
+    assert len(routes.expired(received)) == 1
 
 
 def test_wake_after_all_were_answered() -> None:
@@ -153,7 +153,7 @@ def test_answered_requests_of_long_timeouts_leave_nothing_behind() -> None:
     routes.open(waiting, 4000.0)
     for number in range(5 * BUCKETS_KEPT):
         routes.close(owner, routes.open(_route(owner), 3600.0 + number / TICKS_PER_S))
-    assert len(routes._ticks) <= BUCKETS_KEPT + 1
+    assert routes.bucket_count <= BUCKETS_KEPT + 1
     assert routes.count == 1
     assert routes.expired(5000.0) == [waiting]
 

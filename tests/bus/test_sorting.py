@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetbus.bus import sorting
 from jetbus.bus.bus import Bus
+from jetbus.rules.work import meter
 from support.inmemory import Peer
 
 MISSING = object()
@@ -82,8 +85,17 @@ _paths = st.sampled_from([f"{letter}{digit}" for letter in "zaZm" for digit in r
 _operations = st.lists(st.tuples(st.sampled_from(["add", "change", "change", "remove"]), _paths, _values), max_size=30)
 
 
-@given(_sorts, _operations, _operations)
+@pytest.fixture(scope="module", params=[2, sorting.BLOCK_ENTRIES_MAX], ids=["tiny blocks", "one block"])
+def block_entries_max(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The size of blocks, which must not make a difference."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "BLOCK_ENTRIES_MAX", request.param)
+        yield request.param
+
+
+@given(sort=_sorts, before=_operations, after=_operations)
 @settings(max_examples=200, deadline=None)
+@pytest.mark.usefixtures("block_entries_max")
 def test_a_client_that_follows_has_the_right_list(
     sort: dict[str, Any], before: list[tuple[str, str, Any]], after: list[tuple[str, str, Any]]
 ) -> None:
@@ -123,16 +135,69 @@ def _do(owner: Peer, states: dict[str, Any], kind: str, path: str, value: Any) -
     return path
 
 
+# Work.
+
+
+class CountedText(str):
+    """A path that counts how often it is compared with another."""
+
+    __slots__ = ()
+
+    compared = 0
+
+    def __lt__(self, other: str) -> bool:
+        CountedText.compared += 1
+        return str.__lt__(self, other)
+
+
+def test_a_change_looks_at_few_of_many_matches() -> None:
+    """Among 20,000 matches a change compares about as many as their number has bits, and writes the window only."""
+    bus = Bus()
+    owner, fetcher = Peer(bus), Peer(bus)
+    for number in range(20_000):
+        owner.notify("add", {"path": f"s/{number:05}", "value": number})
+    for element in bus.tree.elements.values():
+        element.path = CountedText(element.path)
+    fetcher.fetch(sort={"byPath": True, "from": 5000, "to": 5009})
+    CountedText.compared = 0
+    before = meter.units
+    for number in range(0, 20_000, 100):
+        owner.notify("change", {"path": f"s/{number:05}", "value": -number})
+    assert CountedText.compared < 200 * 64
+    assert meter.units - before < 200 * 64
+    assert [change["path"] for event in fetcher.events() for change in event["changes"]] == ["s/05000"]
+
+
+def test_blocks_stay_small() -> None:
+    """However matches come and go, no block grows beyond its limit and none stays behind empty."""
+    bus = Bus()
+    owner, fetcher = Peer(bus), Peer(bus)
+    fetcher.fetch(sort={"byPath": True})
+    for number in range(5000):
+        owner.notify("add", {"path": f"s/{number:05}", "value": number})
+    ((window,),) = (
+        {audience.sorted_matches for audience in element.audiences} for element in [bus.tree.elements["s/00001"]]
+    )
+    assert window is not None
+    sizes = window.block_sizes()
+    assert sum(sizes) == 5000
+    assert max(sizes) <= sorting.BLOCK_ENTRIES_MAX
+    for number in range(4990):
+        owner.notify("remove", {"path": f"s/{number:05}"})
+    assert 0 not in window.block_sizes()
+    assert sum(window.block_sizes()) == 10
+
+
 # Sequences.
 
 
 def _short(message: dict[str, Any]) -> tuple[list[str], int]:
     """A message as `path@index` or `path=value@index`, and n."""
-    told = []
+    received = []
     for change in message["changes"]:
         value = f"={change['value']}" if change.get("value") is not None else ""
-        told.append(f"{change['path']}{value}@{change['index']}")
-    return told, message["n"]
+        received.append(f"{change['path']}{value}@{change['index']}")
+    return received, message["n"]
 
 
 Step = tuple[str, str, Any, "tuple[list[str], int] | None"]
@@ -314,7 +379,7 @@ def test_read_only_entries() -> None:
 
 
 def test_rules_narrow_a_sorted_fetch() -> None:
-    """What the other rules exclude is not in the list, neither at first nor later."""
+    """Elements that the other rules exclude are not in the list, neither at first nor later."""
     bus = Bus()
     owner, fetcher = Peer(bus), Peer(bus)
     for path, value in {"a": 1, "b": 20, "x": 2}.items():

@@ -56,7 +56,7 @@ class Model:
         return not self.strict or (path not in self.nodes() and not set(_nodes_above(path)) & set(self.leaves))
 
     def children(self) -> dict[str, int]:
-        """How many leaves and nodes hang directly below each node."""
+        """Return the number of leaves and nodes directly below each node."""
         nodes = self.nodes()
         above = [_nodes_above(path)[-1:] for path in [*self.leaves, *nodes]]
         return {node: above.count([node]) for node in nodes}

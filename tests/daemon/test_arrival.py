@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -156,8 +157,8 @@ def _let_pass(wire: Wire, seconds: float) -> None:
     wire.inbox.clear()
 
 
-def _told(client: Wire, count: int) -> list[str]:
-    """What a fetcher of one state is told, in short: event and value, or the id of a response."""
+def _received(client: Wire, count: int) -> list[str]:
+    """Return the events of a fetch of one state in short: event and value, or the id of a response."""
     messages = [client.receive() for _ in range(count)]
     return [
         f"response {message['id']}" if "id" in message else f"{message['params']['event']} {message['params']['value']}"
@@ -167,7 +168,7 @@ def _told(client: Wire, count: int) -> list[str]:
 
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
 def test_messages_around_a_fetch_are_handled_in_turns(start_daemon: StartDaemon, transport: str) -> None:
-    """Who adds by one connection and fetches by another sees what it has added, and each of its changes after that."""
+    """A program that adds by one connection and fetches by another sees its adds and each later change."""
     daemon = start_daemon()
     fetch = {"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}}
     with daemon.connect(transport) as owner, daemon.connect(transport) as client:
@@ -180,7 +181,7 @@ def test_messages_around_a_fetch_are_handled_in_turns(start_daemon: StartDaemon,
         for value in range(3):
             owner.notify("change", {"path": "a", "value": value})
         os.kill(daemon.process.pid, signal.SIGCONT)
-        assert _told(client, 5) == ["add 6", "response 1", "change 0", "change 1", "change 2"]
+        assert _received(client, 5) == ["add 6", "response 1", "change 0", "change 1", "change 2"]
 
 
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
@@ -195,8 +196,8 @@ def test_a_fetch_that_comes_first_is_first(start_daemon: StartDaemon, transport:
         for value in range(3):
             owner.notify("change", {"path": "a", "value": value})
         os.kill(daemon.process.pid, signal.SIGCONT)
-        told = _told(client, 6)
-        assert [one for one in told if one != "response 2"] == [
+        received = _received(client, 6)
+        assert [one for one in received if one != "response 2"] == [
             "add 6",
             "response 1",
             "change 0",
@@ -207,7 +208,7 @@ def test_a_fetch_that_comes_first_is_first(start_daemon: StartDaemon, transport:
 
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
 def test_nothing_is_lost_behind_a_fetch(daemon: Daemon, transport: str) -> None:
-    """What a peer sends behind a fetch is handled even if it closes at once."""
+    """Messages behind a fetch are handled even if the peer closes at once."""
     with daemon.connect(transport) as owner:
         owner.result("add", {"path": "a", "value": 1})
         for number in range(20):
@@ -261,3 +262,26 @@ def test_what_a_closed_peer_owned_is_not_fetched(daemon: Daemon) -> None:
             client.send({"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1}})
             assert client.receive() == {"id": 1, "result": True}
             client.notify("unfetch", {"id": 1})
+
+
+def test_long_messages_wait_for_short_ones(start_daemon: StartDaemon) -> None:
+    """A short message does not wait for the long ones that many other peers have completed just before it."""
+    daemon = start_daemon()
+    with daemon.connect() as watcher, daemon.connect() as late, contextlib.ExitStack() as stack:
+        early = [stack.enter_context(daemon.connect()) for _ in range(5)]
+        for number, peer in enumerate([*early, late]):
+            peer.result("add", {"path": f"p{number}", "value": ""})
+        watcher.result("fetch", {"id": 1, "path": {"startsWith": "p"}})
+        _let_pass(watcher, 0.05)
+        params = [{"path": f"p{number}", "value": "x" * 100_000} for number in range(len(early))]
+        texts = [json.dumps({"method": "change", "params": one}).encode() for one in params]
+        for peer, text in zip(early, texts, strict=True):
+            peer.send_raw(len(text).to_bytes(4, "big") + text[:50_000])
+        while daemon.metrics()["jetbus_inbound_bytes"] < 50_000 * len(early):
+            late.barrier()
+        _at_rest(daemon, late)
+        for peer, text in zip(early, texts, strict=True):
+            peer.send_raw(text[50_000:])
+        late.notify("change", {"path": "p5", "value": "short"})
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        assert watcher.receive()["params"]["value"] == "short"

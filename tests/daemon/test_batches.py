@@ -40,7 +40,7 @@ def test_answers_of_a_turn_come_in_one_message(daemon: Daemon, kind: str) -> Non
 
 
 def test_the_answer_to_config_comes_after_what_was_before_it(daemon: Daemon) -> None:
-    """What is asked before is answered as ever, the request for batches itself with a batch."""
+    """Requests before the one for batches are answered as ever, and that one with a batch."""
     with daemon.connect() as peer:
         peer.send([_echo(1), {"id": 2, "method": "config", "params": {"batches": True, "name": "p"}}, _echo(3)])
         assert peer.receive() == _echoed(1)
@@ -59,9 +59,9 @@ def test_events_and_requests(daemon: Daemon) -> None:
         assert [plain.receive(), plain.receive()] == [{"id": 2, "result": True}, added]
         changes = [{"method": "change", "params": {"path": "a", "value": value}} for value in (1, 2)]
         owner.send([*changes, _echo(3)])
-        told = [{"method": "f", "params": {"path": "a", "event": "change", "value": value}} for value in (1, 2)]
-        assert [one.receive(), two.receive()] == [told, told]
-        assert [plain.receive(), plain.receive()] == told
+        received = [{"method": "f", "params": {"path": "a", "event": "change", "value": value}} for value in (1, 2)]
+        assert [one.receive(), two.receive()] == [received, received]
+        assert [plain.receive(), plain.receive()] == received
         assert owner.receive() == [_echoed(3)]
         one.send([{"id": number, "method": "set", "params": {"path": "a", "value": number}} for number in (4, 5)])
         routed = owner.receive()
@@ -70,24 +70,32 @@ def test_events_and_requests(daemon: Daemon) -> None:
         assert one.receive() == [{"id": 4, "result": True}, {"id": 5, "result": True}]
 
 
+def _receive_batches(peer: Wire, count: int) -> list[list[Any]]:
+    """Receive batches until they have so many messages together."""
+    batches: list[list[Any]] = []
+    while sum(map(len, batches)) < count:
+        batches.append(peer.receive())
+    return batches
+
+
 def test_long_batches_are_cut(daemon: Daemon) -> None:
     """However much is told together, no batch becomes much longer than it may, and no message is cut."""
     with _batching(daemon) as owner, _batching(daemon) as peer:
         value = "x" * (BATCH_BYTES // 10)
         adds = [{"id": n, "method": "add", "params": {"path": str(n), "value": f"{value}{n}"}} for n in range(35)]
         owner.send(adds)
-        assert owner.receive() == [{"id": n, "result": True} for n in range(35)]
+        answers = [answer for batch in _receive_batches(owner, 35) for answer in batch]
+        assert answers == [{"id": n, "result": True} for n in range(35)]
         peer.send({"id": 1, "method": "fetch", "params": {"id": "f"}})
-        batches: list[Any] = []
-        while sum(map(len, batches)) < 36:
-            batches.append(peer.receive())
-        assert [len(batch) for batch in batches] == [11, 10, 10, 5]
-        told = [message["params"]["path"] for batch in batches for message in batch if "params" in message]
-        assert told == [str(n) for n in range(35)]
+        batches = _receive_batches(peer, 36)
+        # A busy daemon may end its turn before a batch is full, so that there are more and shorter ones.
+        assert max(len(batch) for batch in batches) <= 11
+        received = [message["params"]["path"] for batch in batches for message in batch if "params" in message]
+        assert received == [str(n) for n in range(35)]
 
 
 def test_a_fetch_comes_too_early(daemon: Daemon) -> None:
-    """Who fetches already cannot change how it is told, and is told so; nothing else changes for it."""
+    """A peer that fetches already cannot ask for batches; its error says so, and nothing else changes."""
     with daemon.connect() as peer:
         peer.result("fetch", {"id": "f"})
         assert "before the first fetch" in json.dumps(peer.request("config", {"batches": True}))
@@ -109,7 +117,7 @@ def test_websocket_has_messages_of_its_own(daemon: Daemon) -> None:
 
 
 def test_slow_peer_and_large_values() -> None:
-    """What waited for a slow peer is a batch, the newest value of a path only; large values are in it whole."""
+    """The queue of a slow peer is one batch with the newest value of each path; large values are whole."""
     bus = Bus()
     owner = Peer(bus)
     owner.notify("add", {"path": "a", "value": 0})
@@ -130,5 +138,5 @@ def test_slow_peer_and_large_values() -> None:
     owner.notify("change", {"path": "b", "value": large})
     outbox.flush()
     batches = [json.loads(frame) for frame in frames_of(transport.written)]
-    told = [[(message["params"]["path"], message["params"]["value"]) for message in batch] for batch in batches]
-    assert told == [[("a", 0), ("b", 0)], [("a", 2), ("b", large)], [("a", 3), ("b", large)]]
+    received = [[(message["params"]["path"], message["params"]["value"]) for message in batch] for batch in batches]
+    assert received == [[("a", 0), ("b", 0)], [("a", 2), ("b", large)], [("a", 3), ("b", large)]]

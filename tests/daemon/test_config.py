@@ -26,12 +26,14 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "journal_fsync": ("always", "always", "never", "never"),
     "journal_flush_ms": ("10", 10, "20", 20),
     "journal_rules": ("a/** => sample 1s", (("a/**", "sample 1s"),), "b=>skip;", (("b", "skip"),)),
+    "journal_values": ("changed", "changed", "every", "every"),
     "journal_groups": ("staff, guests", ("staff", "guests"), "staff", ("staff",)),
     "journal_segment_mb": ("1", 1, "2", 2),
     "journal_segment_s": ("60", 60.0, "1.5", 1.5),
     "journal_keep_mb": ("100", 100, "0", 0),
     "journal_keep_s": ("86400", 86400.0, "0", 0.0),
     "journal_buffer_mb": ("8", 8, "16", 16),
+    "journal_cursors_max": ("1", 1, "8", 8),
     "replay_events_max": ("10", 10, "20", 20),
     "journal_bus": ("plant", "plant", "site b", "site b"),
     "tls_cert": ("c.pem", Path("c.pem"), "d.pem", Path("d.pem")),
@@ -41,6 +43,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "timeout_s": ("2.5", 2.5, "0", 0.0),
     "ws_ping_s": ("1", 1.0, "0.25", 0.25),
     "ws_origins": ("https://a, https://b", ("https://a", "https://b"), "null", ("null",)),
+    "radar": ("localhost:0", Address("localhost", 0), "*:8080", Address("*", 8080)),
     "log_level": ("debug", "debug", "error", "error"),
     "outbox_soft_bytes": ("1000", 1000, "2000", 2000),
     "outbox_hard_bytes": ("200000000", 200000000, "300000000", 300000000),
@@ -53,8 +56,24 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "path_chars_max": ("7", 7, "8", 8),
     "elements_max": ("7", 7, "8", 8),
     "members_max": ("7", 7, "8", 8),
+    "schema_bytes_max": ("7", 7, "8", 8),
+    "quality_bytes_max": ("7", 7, "8", 8),
     "fetches_max": ("7", 7, "8", 8),
+    "reservations_max": ("7", 7, "8", 8),
+    "tls_client_ca": ("/etc/jet/ca.pem", Path("/etc/jet/ca.pem"), "ca.pem", Path("ca.pem")),
+    "logins_waiting_max": ("7", 7, "8", 8),
+    "logins_known_max": ("7", 7, "8", 8),
+    "rule_list_max": ("7", 7, "8", 8),
+    "rule_tests_max": ("7", 7, "8", 8),
+    "pattern_steps_max": ("7", 7, "8", 8),
+    "rule_work_max": ("7", 7, "8", 8),
     "routes_max": ("7", 7, "8", 8),
+    "turn_us_max": ("7", 7, "8", 8),
+    "unread_bytes_max": ("7", 7, "8", 8),
+    "inbound_bytes_max": ("7", 7, "8", 8),
+    "inbound_address_bytes_max": ("7", 7, "8", 8),
+    "outbox_total_bytes": ("7", 7, "8", 8),
+    "handshake_s": ("2.5", 2.5, "1", 1.0),
 }
 """Two texts of each setting and what they mean."""
 
@@ -84,6 +103,13 @@ def test_every_setting_has_samples() -> None:
     assert SAMPLES.keys() == BY_NAME.keys()
 
 
+def test_radar_alone_has_an_address() -> None:
+    """The flag --radar needs no value."""
+    assert load(["--radar"], {}).radar == Address("localhost", 11128)
+    assert load(["--radar", "--tcp", "off"], {}).radar == Address("localhost", 11128)
+    assert load([], {}).radar is None
+
+
 def test_without_anything_the_defaults_count() -> None:
     """Nothing given is the default of everything, and that listens on loopback only."""
     config = load([], {})
@@ -108,7 +134,7 @@ def test_order_of_strength(file: Path, name: str) -> None:
 
 
 def test_settings_come_from_several_places(file: Path) -> None:
-    """What one place does not say, the next one does."""
+    """A setting that is missing in one place is taken from the next one."""
     config = load([*_write(file, tcp=":1", ws=":2", tree="flat"), "--ws", ":4"], {"JET_TCP": ":3"})
     assert (config.tcp, config.ws, config.tree) == (Address("localhost", 3), Address("localhost", 4), "flat")
 
@@ -165,6 +191,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "ws": (["", "11123", "ws://localhost:11123/", "OFF"], "HOST:PORT"),
     "unix": (["", "@", "@@"], "@NAME"),
     "binary": (["", "localhost", "11124"], "HOST:PORT"),
+    "radar": (["", "localhost", "11128"], "HOST:PORT"),
     "binary_unix": (["", "@"], "@NAME"),
     "tree": (["", "Strict", "loose"], "auto, strict, flat"),
     "separator": (["", "//", "./", ":"], "/, ., /."),
@@ -173,15 +200,26 @@ BAD: dict[str, tuple[list[str], str]] = {
     "journal_fsync": (["", "sometimes"], "always, interval, never"),
     "journal_flush_ms": (_COUNTS, "at least 1"),
     "journal_rules": (["a", "a =>", "=> skip"], "RULE => DENSITY"),
+    "journal_values": (["", "new"], "every, changed"),
     "journal_segment_mb": (_COUNTS, "at least 1"),
     "journal_segment_s": (_SECONDS, "seconds"),
     "journal_keep_mb": (["-1", "all"], "at least 0"),
     "journal_keep_s": (_SECONDS, "seconds"),
     "journal_buffer_mb": (_COUNTS, "at least 1"),
     "ws_ping_s": (_SECONDS, "seconds"),
+    "handshake_s": (_SECONDS, "seconds"),
     **{name: (_COUNTS, "at least 1") for name in BY_NAME if name.endswith(("_max", "_bytes"))},
 }
-ANYTHING_GOES = {"users", "tls_cert", "tls_key", "ws_origins", "journal", "journal_groups", "journal_bus"}
+ANYTHING_GOES = {
+    "users",
+    "tls_cert",
+    "tls_key",
+    "tls_client_ca",
+    "ws_origins",
+    "journal",
+    "journal_groups",
+    "journal_bus",
+}
 """Names of files, which are looked at when they are read, and lists of texts."""
 BAD_CASES = [
     pytest.param(name, text, would_do, id=f"{name} {text!r}")
@@ -205,10 +243,10 @@ def test_bad_values(file: Path, name: str, text: str, would_do: str) -> None:
     ]
     if text:
         sources.append((_refused([], {row.variable: text}), row.variable))
-    for told, source in sources:
-        assert told.startswith(f"{source}: {name} cannot be {text!r}: ")
-        assert would_do in told
-        assert "\n" not in told
+    for received, source in sources:
+        assert received.startswith(f"{source}: {name} cannot be {text!r}: ")
+        assert would_do in received
+        assert "\n" not in received
 
 
 def test_ipv6_without_brackets() -> None:
@@ -230,9 +268,9 @@ WRONG_TYPES: dict[str, tuple[str, str]] = {
 def test_wrong_types_in_the_file(file: Path, text: str, would_do: str) -> None:
     """A value of the wrong type in the file is refused like any other."""
     file.write_text(text)
-    told = _refused(["--config", str(file)])
-    assert would_do in told
-    assert "cannot be" in told
+    received = _refused(["--config", str(file)])
+    assert would_do in received
+    assert "cannot be" in received
 
 
 def test_highest_depth() -> None:
@@ -244,9 +282,9 @@ def test_highest_depth() -> None:
 
 def test_soft_above_hard() -> None:
     """A soft limit above the hard one makes no sense, and that is said."""
-    told = _refused(["--outbox-soft-bytes", "10", "--outbox-hard-bytes", "9"])
-    assert "outbox_soft_bytes" in told
-    assert "outbox_hard_bytes" in told
+    received = _refused(["--outbox-soft-bytes", "10", "--outbox-hard-bytes", "9"])
+    assert "outbox_soft_bytes" in received
+    assert "outbox_hard_bytes" in received
     assert load(["--outbox-soft-bytes", "9", "--outbox-hard-bytes", "9"], {}).outbox_hard_bytes == 9
 
 
@@ -256,13 +294,13 @@ SUGGESTED = {"time_out_s": "timeout_s", "tcpp": "tcp", "elements-max": "elements
 @pytest.mark.parametrize(("wrong", "right"), SUGGESTED.items())
 def test_unknown_settings_in_the_file(file: Path, wrong: str, right: str) -> None:
     """A setting that does not exist is refused, and the nearest one that does is named."""
-    told = _refused(_write(file, **{wrong: "1"}))
-    assert repr(wrong) in told
-    assert f"did you mean {right}?" in told
+    received = _refused(_write(file, **{wrong: "1"}))
+    assert repr(wrong) in received
+    assert f"did you mean {right}?" in received
 
 
 def test_quite_unknown_settings(file: Path) -> None:
-    """Where nothing is near, the way to all settings is named."""
+    """If no known setting is similar, the error says where all settings are listed."""
     assert "--help" in _refused(_write(file, zzzzzzz=1))
 
 
@@ -282,13 +320,13 @@ FILES: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), FILES.values(), ids=FILES)
-def test_broken_files(file: Path, content: bytes, told: str) -> None:
+@pytest.mark.parametrize(("content", "received"), FILES.values(), ids=FILES)
+def test_broken_files(file: Path, content: bytes, received: str) -> None:
     """A file that cannot be read as TOML is refused by name."""
     file.write_bytes(content)
     refused = _refused(["--config", str(file)])
     assert str(file) in refused
-    assert told in refused
+    assert received in refused
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -311,16 +349,17 @@ def test_every_setting_has_help(row: Setting) -> None:
     assert len(row.help) >= 5
     assert row.help != row.name
     default = "none" if row.default in (None, ()) else shown(row.default)
-    told = _words(parser().format_help())
-    assert f"{row.flag} {row.metavar} " in told
-    assert _words(f"{row.help} (default {default})").replace("- ", "-") in told.replace("- ", "-")
+    received = _words(parser().format_help())
+    metavar = row.metavar if row.alone is None else f"[{row.metavar}]"
+    assert f"{row.flag} {metavar} " in received
+    assert _words(f"{row.help} (default {default})").replace("- ", "-") in received.replace("- ", "-")
 
 
 def test_help_tells_the_other_ways() -> None:
     """Help tells of variables, of the file, of their order and of the signals."""
-    told = parser().format_help()
+    received = parser().format_help()
     for word in ("--config", "JET_TCP", "TOML", "stronger", "SIGTERM", "SIGHUP", "--version"):
-        assert word in told
+        assert word in received
 
 
 def test_names_have_units() -> None:

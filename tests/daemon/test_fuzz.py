@@ -122,8 +122,8 @@ DEEP = {
 
 @pytest.fixture(scope="module")
 def fuzzed() -> Iterator[Daemon]:
-    """A daemon for all tests of this file, with a moderate limit on messages."""
-    with Daemon.start("--message-bytes-max", "4000000") as daemon:
+    """A daemon for all tests of this file, with a moderate limit on messages; it does not ping between two answers."""
+    with Daemon.start("--message-bytes-max", "4000000", "--ws-ping-s", "0") as daemon:
         yield daemon
 
 
@@ -279,7 +279,7 @@ def test_no_json(fuzzed: Daemon, transport: str, payload: bytes) -> None:
 
 @pytest.mark.parametrize("bad", NO_VALUES.values(), ids=NO_VALUES)
 def test_no_json_is_passed_on(fuzzed: Daemon, bad: bytes) -> None:
-    """What is not JSON or not UTF-8 reaches no other peer, whichever service it is given to."""
+    """Invalid JSON or UTF-8 reaches no other peer, whichever service it is sent to."""
     with fuzzed.connect() as owner, fuzzed.connect() as other:
         assert owner.result("add", {"path": "fuzz/s", "value": 0}) is True
         assert owner.result("add", {"path": "fuzz/m"}) is True

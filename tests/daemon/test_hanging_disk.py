@@ -76,7 +76,7 @@ def hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hang:
 
 
 @contextlib.contextmanager
-def kept(directory: Path, **settings: Any) -> Iterator[tuple[RunningDaemon, jetbus.Peer]]:
+def recorded(directory: Path, **settings: Any) -> Iterator[tuple[RunningDaemon, jetbus.Peer]]:
     with running_daemon(journal=directory, **settings) as daemon, jetbus.Peer(daemon.url) as peer:
         yield daemon, peer
 
@@ -104,16 +104,16 @@ def offsets(peer: jetbus.Peer) -> Any:
 @pytest.mark.parametrize("fsync", FSYNCS)
 def test_bus_goes_on(fsync: str, hang: Hang, tmp_path: Path) -> None:
     """While the disk hangs, sets, gets and fetches are served, also when many have asked for the past."""
-    with kept(tmp_path / "journal", journal_fsync=fsync) as (daemon, peer):
+    with recorded(tmp_path / "journal", journal_fsync=fsync) as (daemon, peer):
         state = peer.add_state("a", 0, on_set=lambda _value: None)
         with hang.hanging():
             threads = [looking_back(daemon.url, offsets) for _ in range(3)]
-            threads += [looking_back(daemon.url, lambda one: one.get("a", as_of="now"))]
+            threads += [looking_back(daemon.url, lambda one: one.get_all("a", as_of="now"))]
             assert hang.reached.wait(DEADLINE_S)
             with jetbus.Peer(daemon.url) as other:
                 for value in range(1, 20):
                     other.set("a", value)
-                    assert other.get("a") == {"a": value}
+                    assert other.get_all("a") == {"a": value}
             state.change(20)
             assert not any(found for _, found in threads)
         for thread, _ in threads:
@@ -136,14 +136,14 @@ def test_logins_do_not_wait_for_the_past(hang: Hang, tmp_path: Path) -> None:
             threads.append(looking_back(url, offsets)[0])
         assert hang.reached.wait(DEADLINE_S)
         with jetbus.Peer(daemon.url, user="ann", password="x") as peer:
-            assert peer.get("$jet/version")
+            assert peer.get_all("$jet/version")
     for thread in threads:
         thread.join(DEADLINE_S)
 
 
 def test_since_while_the_disk_hangs(hang: Hang, tmp_path: Path) -> None:
     """A fetch that begins in the past is told everything once, in order, though the disk hung meanwhile."""
-    with kept(tmp_path / "journal") as (daemon, owner):
+    with recorded(tmp_path / "journal") as (daemon, owner):
         state = owner.add_state("a", 0)
         with jetbus.Peer(daemon.url) as peer:
             with hang.hanging():
@@ -152,31 +152,31 @@ def test_since_while_the_disk_hangs(hang: Hang, tmp_path: Path) -> None:
                 for value in range(1, 50):
                     state.change(value)
                 with jetbus.Peer(daemon.url) as other:
-                    until(lambda: other.get("a") == {"a": 49})
-            told = []
+                    until(lambda: other.get_all("a") == {"a": 49})
+            received = []
             for event in fetch:
-                told.append(event.value)
+                received.append(event.value)
                 if event.value == 49:
                     break
-    assert told == list(range(50))
+    assert received == list(range(50))
 
 
 def test_impatient_reader(hang: Hang, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever looks back is told after a while that the disk does not answer, and others get their turn."""
     monkeypatch.setattr(journaling, "DISK_WAIT_S", 0.2)
-    with kept(tmp_path / "journal") as (_daemon, peer), hang.hanging():
+    with recorded(tmp_path / "journal") as (_daemon, peer), hang.hanging():
         for _ in range(3):
-            with pytest.raises(jetbus.JetError, match=r"has not taken what was written for 0\.2 s"):
+            with pytest.raises(jetbus.JetError, match=r"has not answered for 0\.2 s"):
                 offsets(peer)
         with pytest.raises(jetbus.JetError, match="try again later"):
-            peer.get("**", as_of="now")
-        assert peer.get("**") == {}
+            peer.get_all("**", as_of="now")
+        assert peer.get_all("**") == {}
 
 
 def test_health_says_that_the_disk_hangs(hang: Hang, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that does not come back is a problem, in /health and in the metrics, until it does."""
     monkeypatch.setattr(journaling, "DISK_SLOW_S", 0.2)
-    with kept(tmp_path / "journal") as (daemon, peer):
+    with recorded(tmp_path / "journal") as (daemon, peer):
         where = daemon.listening["ws"]
         assert health_of(where)["status"] == "ok"
         assert "journal_waits" not in health_of(where)
@@ -185,13 +185,15 @@ def test_health_says_that_the_disk_hangs(hang: Hang, tmp_path: Path, monkeypatch
             health = until(lambda: "journal" in (found := health_of(where)) and found)
             assert health["status"] == "journal failing"
             assert "the disk has not answered for" in health["journal"]
-            assert "the disk has not answered for" in peer.get("$jet/journal/stats")["$jet/journal/stats"]["problem"]
+            assert (
+                "the disk has not answered for" in peer.get_all("$jet/journal/stats")["$jet/journal/stats"]["problem"]
+            )
         until(lambda: health_of(where)["status"] == "ok")
 
 
 def test_always_says_that_it_waits(tmp_path: Path) -> None:
     """With always /health says that the bus waits for the disk, why, and for how long it has."""
-    with kept(tmp_path / "journal", journal_fsync="always") as (daemon, peer):
+    with recorded(tmp_path / "journal", journal_fsync="always") as (daemon, peer):
         peer.add_state("a", 0)
         waits = health_of(daemon.listening["ws"])["journal_waits"]
         assert "journal_fsync = always" in waits["because"]

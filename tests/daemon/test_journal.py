@@ -1,4 +1,4 @@
-"""What a daemon with --journal records, and what it does when it cannot."""
+"""Events recorded by a daemon with --journal, and its behaviour if it cannot write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def daemon(start_daemon: StartDaemon, directory: Path) -> Daemon:
 
 
 def committed(daemon: Daemon, directory: Path, **wanted: Any) -> list[dict[str, Any]]:
-    """What is recorded of all that has happened so far."""
+    """Return all events recorded so far."""
     with daemon.connect() as wire:
         wire.result("call", {"path": "$jet/journal/offsets"})
     found: list[dict[str, Any]] = journal.open(directory).table(**wanted).to_pylist()
@@ -196,8 +196,8 @@ def test_the_tree_is_recorded(live: Callable[[Daemon], None], daemon: Daemon, di
     events = committed(daemon, directory, rule="d/**")
     assert {event["peer"].startswith("#") for event in events} == {True}
     assert len({event["peer"] for event in events}) == 1
-    told = {(event["event"], event["kind"], event["path"], event["value"]) for event in events}
-    assert told == {
+    received = {(event["event"], event["kind"], event["path"], event["value"]) for event in events}
+    assert received == {
         ("add", "state", "d/x", "1"),
         ("add", "method", "d/m", None),
         ("change", "state", "d/x", "2"),
@@ -244,7 +244,7 @@ def test_bytes_are_recorded(daemon: Daemon, directory: Path) -> None:
 
 
 def test_refused_changes_are_not_recorded(daemon: Daemon, directory: Path) -> None:
-    """What the daemon refuses has not happened."""
+    """Refused changes are not recorded."""
     with daemon.connect() as owner, daemon.connect() as other:
         owner.result("add", {"path": "d/x", "value": 1})
         other.error("change", {"path": "d/x", "value": 2})
@@ -462,9 +462,9 @@ def test_passwords_are_never_recorded(directory: Path, tmp_path: Path) -> None:
             peer.authenticate("ann", f"{SECRET}-2")
     files = [path for path in directory.rglob("*") if path.is_file()]
     tables = [pa.ipc.open_stream(path.read_bytes()).read_all() for path in files if path.suffix == ".arrows"]
-    told = json.dumps([table.to_pylist() for table in tables], default=str)
-    assert OPEN in told
-    assert SECRET not in told
+    received = json.dumps([table.to_pylist() for table in tables], default=str)
+    assert OPEN in received
+    assert SECRET not in received
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
 
 
@@ -484,18 +484,33 @@ def test_densities(directory: Path) -> None:
         wire.result("change", {"path": "fast/y", "value": 1})
     read = journal.open(directory)
 
-    def told(path: str) -> list[tuple[str, str]]:
+    def received(path: str) -> list[tuple[str, str]]:
         rows = read.table(path, events=TREE).to_pylist()
         return [(row["event"], row["value"]) for row in rows]
 
-    assert told("fast/x") == [("add", "0"), ("change", "50"), ("remove", "50")]
-    assert told("fast/y") == [("add", "0"), ("change", "1"), ("remove", "1")]
-    assert told("slow/x") == [
+    assert received("fast/x") == [("add", "0"), ("change", "50"), ("remove", "50")]
+    assert received("fast/y") == [("add", "0"), ("change", "1"), ("remove", "1")]
+    assert received("slow/x") == [
         ("add", "0"),
         *[("change", str(number)) for number in range(1, 51)],
         ("remove", "50"),
     ]
-    assert told("secret/x") == []
+    assert received("secret/x") == []
+
+
+@pytest.mark.parametrize("rules", ["** => every", "** => sample 1h", ""], ids=["every", "sample", "no rules"])
+def test_unchanged_values(directory: Path, rules: str) -> None:
+    """With journal_values = changed a value is recorded again only after another one, or after an add."""
+    options = ["--journal", str(directory), "--journal-values", "changed"]
+    with Daemon.start(*options, *(["--journal-rules", rules] if rules else [])) as daemon, daemon.connect() as wire:
+        for _ in range(2):
+            wire.result("add", {"path": "a", "value": 0})
+            for value in (0, 0, 1, 1, 1, 2, 2):
+                wire.result("change", {"path": "a", "value": value})
+            wire.result("remove", {"path": "a"})
+    rows = journal.open(directory).table("a", events=TREE).to_pylist()
+    changes = ["2"] if "sample" in rules else ["1", "2"]
+    assert [row["value"] for row in rows] == 2 * ["0", *changes, "2"]
 
 
 def test_samples_come_in_their_interval(start_daemon: StartDaemon, directory: Path) -> None:
@@ -549,7 +564,7 @@ def test_retention_by_size(start_daemon: StartDaemon, directory: Path) -> None:
         until(lambda: offsets()["first"] > 1 and size() < 4 << 20)
         error = wire.error("call", {"path": "$jet/journal/range", "args": {"seq": 1}})
         assert error["data"]["reason"] == "journalGone"
-        assert re.search(r"the first event that can be told of has seq \d+$", error["data"]["message"])
+        assert re.search(r"the first event in the journal has seq \d+$", error["data"]["message"])
         assert str(directory) not in json.dumps(error), "where it keeps its journal is the daemon's own business"
         seqs = seqs_there_are()
         assert seqs == list(range(seqs[0], seqs[-1] + 1))
@@ -596,12 +611,12 @@ def test_one_writer(daemon: Daemon, directory: Path) -> None:
 
 
 WRONG = {
-    "no density": (["--journal-rules", "** => often"], "'often' is no density; write every, skip or sample 1s"),
+    "no density": (["--journal-rules", "** => often"], "'often' is not a density; write every, skip or sample 1s"),
     "no arrow": (["--journal-rules", "**"], "journal_rules cannot be '**': it is RULE => DENSITY"),
     "by value": (["--journal-rules", "** value>1 => skip"], "cannot depend on its value"),
     "fsync": (["--journal-fsync", "sometimes"], "it is one of always, interval, never"),
-    "segment": (["--journal-segment-s", "0"], "segment_age_s is at least 1"),
-    "a file": (["--journal", "/dev/null"], "/dev/null cannot be written"),
+    "segment": (["--journal-segment-s", "0"], "segment_age_s must be at least 1"),
+    "a file": (["--journal", "/dev/null"], "cannot write to /dev/null"),
 }
 
 
@@ -690,7 +705,7 @@ def stats_of(wire: Wire) -> dict[str, Any]:
 
 
 def is_again(event: dict[str, Any]) -> bool:
-    """Whether an event tells again what is there, because something was missed."""
+    """Return True if an event repeats an existing element, because events were missed."""
     return event["event"] == "add" and "again" in json.loads(event["detail"] or "{}")
 
 
@@ -760,9 +775,9 @@ def test_disk_full(fsync: str, start_daemon: StartDaemon, directory: Path) -> No
         for number in numbers:
             text = os.urandom(BIG_BYTES // 2).hex()
             assert owner.result("change", {"path": "d/x", "value": [number, text]}) is True
-        told = [fetcher.receive()["params"]["value"] for _ in range(len(numbers) + 1)]
-        assert told[0] == 0
-        assert [value[0] for value in told[1:]] == numbers
+        received = [fetcher.receive()["params"]["value"] for _ in range(len(numbers) + 1)]
+        assert received[0] == 0
+        assert [value[0] for value in received[1:]] == numbers
         until(lambda: stats_of(owner)["problem"] and stats_of(owner)["missed"])
         problem = stats_of(owner)["problem"]
         assert str(directory) in problem
@@ -773,7 +788,7 @@ def test_disk_full(fsync: str, start_daemon: StartDaemon, directory: Path) -> No
         metrics = daemon.metrics()
         assert metrics["jetbus_journal_failing"] == 1
         assert metrics["jetbus_journal_missed_total"] > 0
-        assert "the journal cannot be written, events wait in memory" in daemon.stderr()
+        assert "cannot write the journal, events wait in memory" in daemon.stderr()
 
         limit_files(daemon, resource.RLIM_INFINITY)
         until(lambda: stats_of(owner)["problem"] is None)
@@ -783,20 +798,20 @@ def test_disk_full(fsync: str, start_daemon: StartDaemon, directory: Path) -> No
         assert daemon.metrics()["jetbus_journal_failing"] == 0
         assert daemon.metrics()["jetbus_journal_missed_total"] == missed
         events = committed(daemon, directory)
-        assert "is written again" in daemon.stderr()
+        assert "writing again" in daemon.stderr()
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     gaps = [detail_of(event) for event in events if event["event"] == "gap"]
     assert sum(gap["missed"] for gap in gaps) == missed
     assert all(gap["reason"] and gap["since"] for gap in gaps)
     values = [json.loads(event["value"]) for event in events if event["path"] == "d/x" and not is_again(event)]
-    kept = [value[0] for value in values[1:-1]]
-    assert kept == numbers[len(numbers) - len(kept) :]
-    assert len(kept) < len(numbers)
+    stored = [value[0] for value in values[1:-1]]
+    assert stored == numbers[len(numbers) - len(stored) :]
+    assert len(stored) < len(numbers)
     assert values[-1] == "at last"
 
 
 def test_directory_removed_under_the_daemon(daemon: Daemon, directory: Path) -> None:
-    """When the journal is removed under a running daemon, what is gone is counted, and what is there is told again."""
+    """If the journal is removed under a running daemon, lost events are counted and present values recorded."""
     with daemon.connect() as owner:
         assert owner.result("add", {"path": "a", "value": 0}) is True
         last = owner.result("call", {"path": "$jet/journal/offsets"})["last"]
@@ -842,4 +857,4 @@ def test_no_journal_no_numbers(start_daemon: StartDaemon) -> None:
         assert error["code"] == -32602
         assert "--journal" in error["data"]["message"]
         assert "--journal" in wire.error("fetch", {"id": "f", "since": "-1h"})["data"]["message"]
-    assert [name for name in daemon.metrics() if "journal" in name] == []
+    assert [name for name in daemon.metrics() if name.startswith("jetbus_journal")] == []

@@ -42,11 +42,11 @@ def test_killed_at_random_moments(fsync: str, nursery: Nursery, tmp_path: Path) 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
     lives = lives_of(events)
-    told = [json.loads(life[0]["detail"]) for life in lives]
+    received = [json.loads(life[0]["detail"]) for life in lives]
     # A daemon that was killed before anything was written leaves no start behind, unless everything is written at once.
     assert len(lives) == KILLS + 1 if fsync == "always" else 1 < len(lives) <= KILLS + 1
-    assert all(one["restart"] is True and one["clean"] is False for one in told[1:])
-    assert told[0]["restart"] is (told[0].get("clean") is False)
+    assert all(one["restart"] is True and one["clean"] is False for one in received[1:])
+    assert received[0]["restart"] is (received[0].get("clean") is False)
     assert [event["event"] for event in lives[-1]] == ["start", "stop"]
     for owner in owners:
         recorded: set[int] = set()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,11 +22,14 @@ TRANSPORTS = ["tcp", "unix", "ws"]
 
 @pytest.fixture
 def limited(start_daemon: StartDaemon) -> Iterator[Callable[..., tuple[Daemon, Witness]]]:
-    """A daemon with this limit and a witness on it, which is checked after the test."""
+    """A daemon with this limit and a witness on it, which is checked after the test.
+
+    It does not ping: a peer that does not read answers no pings, and would be closed for that if a test takes long.
+    """
     witnesses = []
 
     def start(*options: str) -> tuple[Daemon, Witness]:
-        daemon = start_daemon(*options)
+        daemon = start_daemon("--ws-ping-s", "0", *options)
         witnesses.append(Witness(daemon))
         return daemon, witnesses[-1]
 
@@ -87,6 +93,18 @@ def test_depth_max(limited: Limited, transport: str) -> None:
     assert daemon.limit_hits("depth_max") == 1
 
 
+@pytest.mark.parametrize("start", ["", '{"id":1,"method":"echo","params":', '{"id":', '"x" '], ids=repr)
+@pytest.mark.parametrize("levels", [30, 100_000])
+def test_brackets_left_open(limited: Limited, start: str, levels: int) -> None:
+    """A text that is deep but leaves brackets open is answered as no JSON."""
+    daemon, witness = limited("--depth-max", "20")
+    with daemon.connect() as wire:
+        wire.send_text(start + "[" * levels)
+        assert wire.receive()["error"]["code"] == -32700
+    witness.check()
+    assert daemon.limit_hits("depth_max") == 0
+
+
 def test_depth_max_of_a_notification(limited: Limited) -> None:
     """A notification that is nested too deep changes nothing."""
     daemon, _ = limited("--depth-max", "20")
@@ -142,6 +160,37 @@ def test_members_max(limited: Limited) -> None:
     assert daemon.limit_hits("members_max") == 2
 
 
+def test_schema_bytes_max(limited: Limited) -> None:
+    """A schema may have so many bytes, in an add and in a change, in the dialect of today and in that of 2012."""
+    daemon, witness = limited("--schema-bytes-max", "20")
+    fits, too_long = {"title": "x" * 8}, {"title": "x" * 9}
+    with daemon.connect() as wire, daemon.connect() as old:
+        assert wire.error("add", {"path": "s", "value": 1, "schema": too_long})["code"] == -32603
+        assert wire.result("add", {"path": "s", "value": 1, "schema": fits}) is True
+        assert wire.error("change", {"path": "s", "value": 2, "schema": too_long})["code"] == -32603
+        assert old.error("add", ["t", {"type": "state", "schema": "x" * 19, "value": 1}])["code"] == -32603
+        assert old.result("add", ["t", {"type": "state", "schema": "x" * 18, "value": 1}]) == {}
+        assert old.error("notify", ["t", {"schema": "x" * 19}])["code"] == -32603
+        found = wire.result("get", {"schema": True, "path": {"equals": "s"}})
+        assert found == [{"path": "s", "event": "add", "value": 1, "schema": fits}]
+    witness.check()
+    assert daemon.limit_hits("schema_bytes_max") == 4
+
+
+def test_quality_bytes_max(limited: Limited) -> None:
+    """The quality of a value may have so many bytes; a value with a longer one is refused."""
+    daemon, witness = limited("--quality-bytes-max", "40")
+    fits, too_long = {"level": "bad", "reason": "x" * 13}, {"level": "bad", "reason": "x" * 14}
+    with daemon.connect() as wire:
+        assert wire.error("add", {"path": "s", "value": 1, "quality": too_long})["code"] == -32603
+        assert wire.result("add", {"path": "s", "value": 1, "quality": fits}) is True
+        assert wire.error("change", {"path": "s", "value": 2, "quality": too_long})["code"] == -32603
+        found = wire.result("get", {"meta": True, "path": {"equals": "s"}})
+        assert found == [{"path": "s", "event": "add", "value": 1, "quality": fits}]
+    witness.check()
+    assert daemon.limit_hits("quality_bytes_max") == 2
+
+
 def test_elements_max(limited: Limited) -> None:
     """No more elements than the limit can be added, until one is removed."""
     daemon, witness = limited("--elements-max", "6")
@@ -186,6 +235,77 @@ def test_fetches_max(limited: Limited) -> None:
         assert wire.receive_all() == []
     witness.check()
     assert daemon.limit_hits("fetches_max") == 2
+
+
+def test_rule_list_max(limited: Limited) -> None:
+    """A list of the greatest length passes in a test of paths and of values, one member more is refused."""
+    daemon, witness = limited("--rule-list-max", "3")
+    with daemon.connect() as wire:
+        for op in ("containsOneOf", "equalsOneOf"):
+            assert wire.result("fetch", {"id": op, "path": {op: ["a", "b", "c"]}}) is True
+            assert "rule_list_max" in str(wire.error("fetch", {"id": "x", "path": {op: ["a", "b", "c", "d"]}}))
+        assert wire.result("get", {"value": {"hasAllOf": [1, 2, 3]}}) == []
+        assert "rule_list_max" in str(wire.error("get", {"value": {"hasAllOf": [1, 2, 3, 4]}}))
+    witness.check()
+    assert daemon.limit_hits("rule_list_max") == 3
+
+
+def test_rule_tests_max(limited: Limited) -> None:
+    """All fetches of a peer together have no more tests than the limit, until it unfetches; others have their own."""
+    daemon, witness = limited("--rule-tests-max", "5")
+    four = {"valueField": {f"f{number}": {"equals": 1} for number in range(4)}}
+    with daemon.connect() as wire, daemon.connect() as other:
+        assert wire.result("fetch", {"id": 1, **four}) is True
+        assert "rule_tests_max" in str(wire.error("fetch", {"id": 2, **four}))
+        assert wire.result("fetch", {"id": 3, "path": {"equals": "x"}}) is True
+        assert "rule_tests_max" in str(wire.error("fetch", {"id": 4, "path": {"equals": "x"}}))
+        assert other.result("fetch", {"id": 2, **four}) is True
+        assert wire.result("unfetch", {"id": 1}) is True
+        assert wire.result("fetch", {"id": 4, **four}) is True
+        with daemon.connect() as old:
+            assert "rule_tests_max" in str(old.error("fetch", {"id": 2, "matcher": {"match": ["a"] * 6}}))
+    witness.check()
+    assert daemon.limit_hits("rule_tests_max") == 3
+
+
+HARD: dict[str, dict[str, Any]] = {
+    "texts": {"path": {"containsOneOf": [f"{number:03}" for number in range(100)]}},
+    "values": {"valueField": {f"f{number}": {"equals": 1} for number in range(99)}},
+    "members": {"value": {"hasOneOf": ["x"]}},
+}
+
+
+@pytest.mark.parametrize("params", HARD.values(), ids=HARD)
+def test_rule_work_max(limited: Limited, params: dict[str, Any]) -> None:
+    """A fetch or get whose rule takes too much work is refused with the name of the limit, and no part of it stays."""
+    daemon, witness = limited("--rule-work-max", "1000")
+    with daemon.connect() as owner, daemon.connect() as wire:
+        for number in range(100):
+            owner.notify("add", {"path": f"work/{number}/abcdefgh", "value": [1] * 100})
+        owner.barrier()
+        assert "rule_work_max" in str(wire.error("get", params))
+        assert "rule_work_max" in str(wire.error("fetch", {"id": "hard", **params}))
+        assert wire.error("unfetch", {"id": "hard"})
+        assert wire.result("fetch", {"id": "hard", "path": {"equals": "none"}}) is True
+        owner.notify("change", {"path": "work/1/abcdefgh", "value": ["x"]})
+        owner.barrier()
+        assert wire.receive_all() == []
+    witness.check()
+    assert daemon.limit_hits("rule_work_max") == 2
+
+
+def test_pattern_steps_max(limited: Limited) -> None:
+    """Patterns with back references match no more once their peer has used up its steps in the turn of another."""
+    daemon, witness = limited("--pattern-steps-max", "500")
+    with daemon.connect() as owner, daemon.connect() as hostile, daemon.connect() as wire:
+        hostile.result("fetch", {"id": 1, "matcher": "^(.-)(.-)(.-)%1%2%3x$"})
+        wire.result("fetch", {"id": 1, "matcher": "^(%w+)/%1$"})
+        owner.send([{"method": "add", "params": {"path": f"{n}{'a' * 60}bx", "value": 1}} for n in range(20)])
+        owner.barrier()
+        owner.result("add", {"path": "ab/ab", "value": 1})
+        assert wire.receive()["params"]["path"] == "ab/ab"
+    witness.check()
+    assert daemon.limit_hits("pattern_steps_max") >= 1
 
 
 def test_routes_max(limited: Limited) -> None:
@@ -422,10 +542,215 @@ def test_limits_have_a_metric_from_the_start(daemon: Daemon) -> None:
         "batch_bytes_max",
         "elements_max",
         "members_max",
+        "schema_bytes_max",
+        "quality_bytes_max",
         "fetches_max",
+        "rule_list_max",
+        "rule_tests_max",
+        "rule_work_max",
+        "pattern_steps_max",
         "routes_max",
         "connections_max",
         "outbox_soft_bytes",
         "outbox_hard_bytes",
     ):
         assert f'jetbus_limit_hits_total{{limit="{limit}"}} ' in text
+
+
+# Turns: one peer does not keep the others waiting.
+
+
+def test_turn_us_max(limited: Limited) -> None:
+    """A batch that takes long is cut: others are served before it is done, and its answers keep their order."""
+    daemon, _ = limited("--turn-us-max", "100")
+    with daemon.connect() as owner, daemon.connect() as peer, daemon.connect() as other:
+        owner.send([{"method": "add", "params": {"path": f"t/{number}", "value": number}} for number in range(2000)])
+        owner.barrier()
+        peer.send([{"id": number, "method": "get", "params": {"path": {"startsWith": "t/"}}} for number in range(100)])
+        other.barrier()
+        seen = daemon.metrics()["jetbus_heavy_peers"]
+        answers = [peer.receive() for _ in range(100)]
+        assert seen == 1, "the other peer was served before the batch was done"
+        assert [answer["id"] for answer in answers] == list(range(100))
+        assert {len(answer["result"]) for answer in answers} == {2000}
+    assert daemon.limit_hits("turn_us_max") > 100
+
+
+def test_a_cut_batch_of_2012_is_answered_by_one_batch(limited: Limited) -> None:
+    """A batch of 2012 that takes several turns is one batch still, with the error about a member without an id."""
+    daemon, _ = limited("--turn-us-max", "1")
+    requests: list[Any] = [{"id": number, "method": "remove", "params": ["x"]} for number in range(300)]
+    with daemon.connect() as wire:
+        wire.send([*requests, 5, {"id": 300, "method": "echo", "params": []}])
+        answers = wire.receive()
+    assert [answer["id"] for answer in answers] == [*range(300), None, 300]
+
+
+def test_a_get_in_several_turns_shows_one_moment(limited: Limited) -> None:
+    """States that change while a long get is under way are shown as they are at its end, all of the same moment."""
+    daemon, _ = limited("--turn-us-max", "1")
+    with daemon.connect() as owner, daemon.connect() as peer:
+        owner.send([{"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(500)])
+        owner.barrier()
+        for value in range(1, 30):
+            peer.send({"id": value, "method": "get", "params": {"path": {"startsWith": "t/"}}})
+            owner.send_raw(
+                b"".join(
+                    _framed({"method": "change", "params": {"path": path, "value": value}}) for path in ("t/0", "t/499")
+                )
+            )
+            shown = {entry["path"]: entry["value"] for entry in peer.receive()["result"]}
+            assert shown["t/0"] == shown["t/499"] or shown["t/0"] == shown["t/499"] + 1, "the first changes first"
+            owner.barrier()
+
+
+def test_a_fetch_in_several_turns_misses_nothing(limited: Limited) -> None:
+    """Elements added, changed and removed while a long fetch begins are reported once, in order."""
+    daemon, _ = limited("--turn-us-max", "1")
+    with daemon.connect() as owner, daemon.connect() as peer:
+        owner.send([{"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(500)])
+        owner.barrier()
+        for attempt in range(1, 20):
+            peer.send({"id": "begin", "method": "fetch", "params": {"id": "f", "path": {"startsWith": "t/"}}})
+            owner.notify("change", {"path": "t/499", "value": attempt})
+            owner.notify("add", {"path": "t/new", "value": attempt})
+            owner.notify("remove", {"path": "t/0"})
+            owner.notify("add", {"path": "t/0", "value": attempt})
+            owner.barrier()
+            present: dict[str, Any] = {}
+            for message in peer.receive_all():
+                if "id" in message:
+                    continue
+                event, path = message["params"]["event"], message["params"]["path"]
+                assert (path in present) is (event != "add"), message
+                present[path] = message["params"]["value"]
+                if event == "remove":
+                    del present[path]
+            assert len(present) == 501
+            assert (present["t/499"], present["t/new"], present["t/0"]) == (attempt, attempt, attempt)
+            assert peer.result("unfetch", {"id": "f"}) is True
+            assert owner.result("remove", {"path": "t/new"}) is True
+
+
+def test_all_is_handled_of_a_peer_that_closes(limited: Limited) -> None:
+    """Requests that a peer sends before it closes are handled, though they take several turns."""
+    daemon, _ = limited("--turn-us-max", "1")
+    with daemon.connect() as owner:
+        assert owner.result("add", {"path": "count", "value": 0}) is True
+        peer = daemon.connect()
+        peer.send([{"method": "set", "params": {"path": "count", "value": number}} for number in range(1000)])
+        peer.close()
+        assert [owner.receive()["params"]["value"] for _ in range(1000)] == list(range(1000))
+
+
+def _framed(message: Any) -> bytes:
+    text = json.dumps(message, separators=(",", ":")).encode()
+    return len(text).to_bytes(4, "big") + text
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_unread_bytes_max(limited: Limited, transport: str) -> None:
+    """A peer that does not read waits for its next answers, without being closed, and gets all when it reads."""
+    daemon, witness = limited("--unread-bytes-max", "1000000")
+    with daemon.connect() as owner, daemon.connect(transport, receive_buffer_bytes=4096) as peer:
+        assert owner.result("add", {"path": "big", "value": "x" * 1_000_000}) is True
+        peer.send([{"id": number, "method": "get", "params": {"path": {"equals": "big"}}} for number in range(40)])
+        deadline = time.monotonic() + 10
+        while not daemon.limit_hits("unread_bytes_max"):
+            assert time.monotonic() < deadline
+        witness.check()
+        assert daemon.metrics()["jetbus_outbox_bytes"] < 10_000_000
+        assert [peer.receive()["id"] for _ in range(40)] == list(range(40))
+
+
+def test_outbox_total_bytes(limited: Limited) -> None:
+    """If all slow peers together leave too much unread, the one that leaves most is closed."""
+    daemon, _ = limited("--outbox-total-bytes", "6000000", "--outbox-soft-bytes", "10000")
+    with daemon.connect() as owner:
+        peers = [daemon.connect(receive_buffer_bytes=4096) for _ in range(3)]
+        assert owner.result("add", {"path": "x", "value": ""}) is True
+        for number, peer in enumerate(peers):
+            assert peer.result("fetch", {"id": number, "path": {"equals": "x"}, "every": True}) is True
+        deadline = time.monotonic() + 30
+        while not daemon.limit_hits("outbox_total_bytes"):
+            owner.notify("change", {"path": "x", "value": "x" * 500_000})
+            owner.barrier()
+            assert time.monotonic() < deadline
+        for peer in peers:
+            peer.close()
+
+
+# What arrives and is not complete.
+
+
+def _half_message(wire: Wire, size_bytes: int) -> None:
+    wire.send_raw((2 * size_bytes).to_bytes(4, "big") + b"x" * size_bytes)
+
+
+@pytest.mark.parametrize("limit", ["inbound_bytes_max", "inbound_address_bytes_max"])
+def test_inbound_bytes_max(limited: Limited, limit: str) -> None:
+    """Of many unfinished messages those are given up that have made no progress for longest; a long one passes."""
+    daemon, witness = limited(f"--{limit.replace('_', '-')}", "2000000")
+    halves = [daemon.connect() for _ in range(5)]
+    for count, wire in enumerate(halves, 1):
+        _half_message(wire, 600_000)
+        if count <= 3:  # A busy daemon need not read in the order in which the messages are sent.
+            _await_inbound_bytes(daemon, count * 600_000)
+    witness.check()
+    for wire in halves[:2]:
+        assert limit in json.loads(wire.await_closed()[0])["error"]["data"]["reason"]
+    with daemon.connect() as wire:
+        wire.send_text(echo_of(1_500_000))
+        assert "result" in wire.receive()
+    for wire in halves:
+        wire.close()
+    assert daemon.limit_hits(limit) >= 2
+    _await_inbound_bytes(daemon, 0)
+
+
+def _await_inbound_bytes(daemon: Daemon, expected: int) -> None:
+    """Wait until the daemon has read so many bytes of unfinished messages, without their headers."""
+    deadline = time.monotonic() + 30
+    while not expected <= daemon.metrics()["jetbus_inbound_bytes"] <= expected + 100:
+        assert time.monotonic() < deadline
+
+
+def test_handshake_s(limited: Limited) -> None:
+    """A WebSocket handshake that is not completed in time is given up."""
+    daemon, _ = limited("--handshake-s", "0.2")
+    with socket.create_connection(daemon.address("ws"), 10) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert sock.recv(1000) == b""
+
+
+def test_pages_answer_when_there_are_too_many_connections(limited: Limited) -> None:
+    """Beyond connections_max /health and /metrics are answered, WebSocket is refused, and the log has one line."""
+    daemon, _ = limited("--connections-max", "5")
+    peers = [daemon.connect(), daemon.connect()]
+    for peer in peers:
+        peer.barrier()
+    for _ in range(20):
+        assert not can_connect(daemon, "ws")
+        assert not can_connect(daemon, "tcp")
+    assert daemon.http("/health")[0] == 200
+    assert daemon.limit_hits("connections_max") >= 40
+    assert daemon.stderr().count("refused") == 1
+    for peer in peers:
+        peer.close()
+
+
+def test_few_bytes_that_wait_are_no_reason_to_be_closed(limited: Limited) -> None:
+    """A peer with the beginning of a short message is spared where too many bytes are held, however old that is."""
+    daemon, _ = limited("--inbound-bytes-max", "1000000")
+    message = _framed({"id": 1, "method": "echo", "params": {"text": "x" * 100}})
+    half = struct.pack(">I", 1_000_000) + b"x" * 400_000
+    with daemon.connect() as peer, contextlib.ExitStack() as stack:
+        peer.send_raw(message[:50])
+        for _ in range(4):
+            stack.enter_context(daemon.connect()).send_raw(half)
+        deadline = time.monotonic() + 30
+        while not daemon.limit_hits("inbound_bytes_max"):
+            assert time.monotonic() < deadline
+        peer.send_raw(message[50:])
+        assert peer.receive()["id"] == 1

@@ -76,7 +76,7 @@ def test_a_transport_that_is_off(start_daemon: StartDaemon, off: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_localhost_is_both_loopbacks(start_daemon: StartDaemon, host: str) -> None:
-    """Who listens on localhost is reached by IPv4 and by IPv6, at the same port."""
+    """A daemon on localhost is reached by IPv4 and by IPv6, at the same port."""
     if ":" in host and not _has_ipv6():
         pytest.skip("this machine has no IPv6 loopback")
     daemon = start_daemon("--tcp", "localhost:0", "--ws", "localhost:0")
@@ -102,9 +102,9 @@ def test_an_address_in_use(start_daemon: StartDaemon, transport: str) -> None:
     daemon = start_daemon()
     where = daemon.listens[transport]
     options = {"tcp": "off", "ws": "off", "unix": "off", transport: where}
-    told = _refused(*(word for name, value in options.items() for word in (f"--{name}", value)))
-    assert where in told
-    assert "in use" in told
+    received = _refused(*(word for name, value in options.items() for word in (f"--{name}", value)))
+    assert where in received
+    assert "in use" in received
     with daemon.connect(transport) as peer:
         assert peer.result("echo", {}) == {}
 
@@ -141,8 +141,8 @@ def test_a_second_daemon_with_addresses_of_its_own() -> None:
     assert second.returncode == 0
     assert [part.partition("=")[0] for part in ready] == ["ready", "tcp", "ws", "unix", "without"]
     assert ready[-1] == "without=binary,binary_unix"
-    assert "binary is left out: localhost:11124 is in use; give --binary another address, or off" in log
-    assert "binary_unix is left out: @/var/run/jet-binary.socket is in use" in log
+    assert "not listening on binary: localhost:11124 is in use; give --binary another address, or off" in log
+    assert "not listening on binary_unix: @/var/run/jet-binary.socket is in use" in log
 
 
 @pytest.mark.usefixtures("defaults_in_use")
@@ -168,17 +168,17 @@ REFUSALS: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "told"), REFUSALS.values(), ids=REFUSALS)
-def test_refusals_to_start(options: list[str], told: str) -> None:
+@pytest.mark.parametrize(("options", "received"), REFUSALS.values(), ids=REFUSALS)
+def test_refusals_to_start(options: list[str], received: str) -> None:
     """Whatever keeps a daemon from starting is told in one sentence, with exit code 1 and no traceback."""
-    assert told in _refused("--tcp", "127.0.0.1:0", "--ws", "off", "--unix", "off", *options)
+    assert received in _refused("--tcp", "127.0.0.1:0", "--ws", "off", "--unix", "off", *options)
 
 
 def test_help_and_version() -> None:
     """Help and version are printed on stdout and end with code 0."""
-    told = _run("--help")
-    assert told.returncode == 0
-    assert "--outbox-soft-bytes" in told.stdout
+    received = _run("--help")
+    assert received.returncode == 0
+    assert "--outbox-soft-bytes" in received.stdout
     version = _run("--version")
     assert (version.returncode, version.stdout) == (0, f"jetd {jetbus.__version__}\n")
 
@@ -259,7 +259,7 @@ def test_stopping_twice() -> None:
 
 
 def test_what_was_told_arrives_before_the_end() -> None:
-    """What peers were told before SIGTERM arrives before their connection ends."""
+    """Everything sent before SIGTERM arrives before the connections end."""
     with Daemon.start() as daemon, daemon.connect("tcp") as fetcher, daemon.connect("unix") as owner:
         assert fetcher.result("fetch", {"id": "f"}) is True
         assert owner.result("add", {"path": "a", "value": "x" * 1_000_000}) is True
@@ -332,6 +332,24 @@ def test_users_are_reloaded(reloading: Reloading) -> None:
     reloading.hup()
     reloading.until(lambda: reloading.may_log_in("bob"))
     assert not reloading.may_log_in("ann")
+
+
+def test_rules_are_reloaded(reloading: Reloading) -> None:
+    """On SIGHUP other rules by path concern fetches that run: what they hide is removed, what they show is added."""
+    with reloading.daemon.connect() as owner, reloading.daemon.connect() as fetcher:
+        owner.result("add", {"path": "plant/speed", "value": 1})
+        fetcher.result("fetch", {"id": "f", "path": {"startsWith": "plant/"}})
+        assert fetcher.receive()["params"]["event"] == "add"
+        reloading.users.write_text(json.dumps({"users": {}, "default": "closed"}))
+        reloading.hup()
+        assert fetcher.receive()["params"] == {"path": "plant/speed", "event": "remove", "value": 1}
+        assert owner.error("add", {"path": "more", "value": 1})["data"]["noAccess"] == "more"
+        owner.notify("change", {"path": "plant/speed", "value": 2})
+        owner.barrier()
+        fetcher.barrier()
+        reloading.users.write_text(json.dumps({"users": {}, "groups": {"*": {"fetch": ["plant/**"]}}}))
+        reloading.hup()
+        assert fetcher.receive()["params"] == {"path": "plant/speed", "event": "add", "value": 2}
 
 
 LOWERED: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
@@ -503,47 +521,69 @@ def test_no_answer_to_pings(start_daemon: StartDaemon) -> None:
     browser = RawWebSocket(daemon.address("ws"))
     browser.open()
     browser.send(frame(b'{"method":"add","params":{"path":"a","value":1}}'))
-    while (told := browser.read()) is not None:
-        assert told.opcode == PING
+    while (received := browser.read()) is not None:
+        assert received.opcode == PING
     browser.close()
     daemon.await_empty()
 
 
-ORIGINS: dict[str, tuple[str | None, bool]] = {
-    "first of the list": ("https://good.example", True),
-    "second of the list": ("http://localhost:8080", True),
-    "another one": ("https://evil.example", False),
-    "a longer one": ("https://good.example.evil.example", False),
-    "another port": ("http://localhost:8081", False),
-    "null": ("null", False),
-    "no browser": (None, True),
+ORIGINS: dict[str, tuple[str | None, str | None, bool]] = {
+    "no browser": (None, None, True),
+    "localhost": ("http://localhost:8080", None, True),
+    "localhost, encrypted": ("https://localhost", None, True),
+    "a loopback address": ("http://127.0.0.1:8080", None, True),
+    "an IPv6 loopback address": ("http://[::1]:8080", None, True),
+    "a page of the same address": ("http://192.0.2.7", "192.0.2.7:11123", True),
+    "a page of this machine by name": (f"http://{socket.gethostname()}", f"{socket.gethostname()}:11123", True),
+    "of the list": ("https://good.example", None, True),
+    "of the list, otherwise spelt": ("https://Good.example/", None, True),
+    "another one": ("https://evil.example", None, False),
+    "a longer one": ("https://good.example.evil.example", None, False),
+    "one that looks local": ("http://localhost.evil.example", None, False),
+    "another scheme": ("http://good.example", None, False),
+    "a name that was made to point here": ("http://evil.example:11123", "evil.example:11123", False),
+    "a page of another address": ("http://192.0.2.8", "192.0.2.7:11123", False),
+    "null": ("null", None, False),
+    "empty": ("", None, False),
+    "no URL": ("http://[", None, False),
 }
 
 
 @pytest.fixture(scope="module")
 def picky() -> Iterator[Daemon]:
-    """A daemon that takes web pages of two origins only."""
-    with Daemon.start("--ws-origins", "https://good.example, http://localhost:8080") as daemon:
+    """A daemon that takes web pages of one further origin."""
+    with Daemon.start("--ws-origins", "https://good.example") as daemon:
         yield daemon
 
 
-@pytest.mark.parametrize(("origin", "welcome"), ORIGINS.values(), ids=ORIGINS)
-def test_origins(picky: Daemon, origin: str | None, welcome: bool) -> None:
-    """Only pages of the named origins may connect by WebSocket; who is no page names none and may."""
+@pytest.mark.parametrize(("origin", "host", "welcome"), ORIGINS.values(), ids=ORIGINS)
+def test_origins(picky: Daemon, origin: str | None, host: str | None, welcome: bool) -> None:
+    """Pages of this machine and of the named origins may connect by WebSocket, and who is no page; others may not."""
     browser = RawWebSocket(picky.address("ws"))
+    headers = {"Origin": origin} | ({} if host is None else {"Host": host})
     if welcome:
-        browser.open(Origin=origin)
+        browser.open(**headers)
         _echo(browser)
     else:
-        browser.send(upgrade(Origin=origin))
-        assert browser.until_closed().startswith(b"HTTP/1.1 403 ")
+        browser.send(upgrade(**headers))
+        answer = browser.until_closed()
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert b"ws_origins of the daemon" in answer
     browser.close()
 
 
-def test_all_origins_without_a_list(browser: RawWebSocket) -> None:
-    """Without a list of origins every page may connect."""
+def test_foreign_origins_by_default(browser: RawWebSocket) -> None:
+    """Without any setting a page of a foreign origin cannot connect."""
+    browser.send(upgrade(Origin="https://anybody.example"))
+    assert browser.until_closed().startswith(b"HTTP/1.1 403 ")
+
+
+def test_all_origins(start_daemon: StartDaemon) -> None:
+    """With * every page may connect."""
+    browser = RawWebSocket(start_daemon("--ws-origins", "*").address("ws"))
     browser.open(Origin="https://anybody.example")
     _echo(browser)
+    browser.close()
 
 
 def test_connections_beyond_the_limit_are_closed(start_daemon: StartDaemon) -> None:

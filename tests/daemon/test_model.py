@@ -127,7 +127,7 @@ class Run:
             wire.close()
 
     def apply(self, op: Op) -> None:
-        self.model.told.clear()
+        self.model.received.clear()
         name, *args = op
         getattr(self, f"_{name.replace(' ', '_')}")(*args)
         self._compare_events()
@@ -204,7 +204,7 @@ class Run:
             self.views.pop((peer, fetch_id), None)
         self._same(peer, "fetch", {"id": fetch_id, **rule}, outcome)
         came_first = len(self.wires[peer].inbox)
-        events = self.model.told.get((peer, fetch_id), [])
+        events = self.model.received.get((peer, fetch_id), [])
         expected = 1 if "sort" in rule else len(events)
         if outcome is OK:
             assert came_first == (expected if isinstance(fetch_id, int) else 0), "events before the response"
@@ -257,12 +257,12 @@ class Run:
                 if "sort" in fetch.rule:
                     self._compare_window(peer, fetch_id, events)
                 else:
-                    told = [event for params in events for event in one_by_one(params, fetch.rule)]
-                    assert as_text(told) == as_text(self.model.told.get((peer, fetch_id), []))
+                    notified = [event for params in events for event in one_by_one(params, fetch.rule)]
+                    assert as_text(notified) == as_text(self.model.received.get((peer, fetch_id), []))
             assert not received, f"events of no fetch: {dict(received)}"
 
     def _compare_window(self, peer: int, fetch_id: Any, events: list[Any]) -> None:
-        """What a client of a sorted fetch would show is the window of the model."""
+        """A client's list of a sorted fetch equals the window of the model."""
         fetch = self.model.fetches[peer][fetch_id]
         first = fetch.rule["sort"]["from"]
         view = self.views[peer, fetch_id]

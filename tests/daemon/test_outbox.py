@@ -5,14 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetbus.bus.bus import Bus
-from jetbus.daemon.outbox import Flow, SocketOutbox
+from jetbus.bus.sorting import SortedMatches
+from jetbus.daemon.outbox import DRAIN_BYTES, Flow, SocketOutbox
 from support.inmemory import IdleLoop, MemoryTransport, Peer, frames_of
 
 SOFT_BYTES = 1000
@@ -62,15 +67,15 @@ class Story:
     def remove(self, path: str) -> None:
         self.owner.notify("remove", {"path": path})
 
-    def told(self) -> list[Any]:
-        """What has been written since the last time."""
+    def received(self) -> list[Any]:
+        """Return the bytes written since the last call."""
         data = self.transport.written[self._read :]
         self._read += len(data)
         return [json.loads(frame) for frame in frames_of(data)]
 
     def short(self) -> list[str]:
         """The same, each message in a few letters: `event path value`, `result id` or `sorted n`."""
-        return [_short(message) for message in self.told()]
+        return [_short(message) for message in self.received()]
 
 
 def _short(message: dict[str, Any]) -> str:
@@ -94,7 +99,7 @@ def _fetching(params: dict[str, Any], **limits: int) -> Story:
     story.add("b", 0)
     story.send("fetch", {"id": "f", **params})
     story.flow.flush()
-    story.told()
+    story.received()
     return story
 
 
@@ -119,25 +124,25 @@ def test_one_write_a_turn(story: Story) -> None:
 
 
 def test_what_has_arrived_is_answered_at_once(story: Story) -> None:
-    """What messages cause is written in one go when they are taken in, before the event loop turns."""
+    """Everything that messages cause is written at once when they are handled, before the event loop turns."""
     story.flow.gather()
     story.change("a", 1)
     story.change("b", 2)
-    assert story.told() == []
+    assert story.received() == []
     story.flow.gathered()
     assert story.short() == ["change a 1", "change b 2"]
     assert story.flow.sent == 2  # and one of the fetch
 
 
 def test_commits_are_shared(story: Story) -> None:
-    """Where a commit comes first, it waits for what other connections bring in the same turn."""
+    """A commit before writing is shared by all connections that bring something in the same turn."""
     commits: list[int] = []
     story.flow.commit = lambda: commits.append(1)
     for path in ("a", "b"):
         story.flow.gather()
         story.change(path, 1)
         story.flow.gathered()
-    assert (story.told(), commits) == ([], [])
+    assert (story.received(), commits) == ([], [])
     story.flow.flush()
     assert story.short() == ["change a 1", "change b 1"]
     assert commits == [1]
@@ -160,7 +165,7 @@ def test_writes_are_counted(story: Story) -> None:
 
 
 def test_waiting_bytes(story: Story) -> None:
-    """What a peer has not taken is gathered, queued or in the socket, and counted in all three places."""
+    """Unread bytes are counted whether they are gathered, queued or in the socket."""
     assert story.outbox.waiting_bytes == 0
     story.send("echo", {}, id=1)
     gathered = story.outbox.waiting_bytes
@@ -184,10 +189,29 @@ def test_a_slow_peer_is_told_later(story: Story) -> None:
     story.send("echo", {}, id=1)
     story.change("b", 2)
     story.flow.flush()
-    assert story.told() == []
+    assert story.received() == []
     story.outbox.resume()
     assert story.short() == ["change a 1", "result 1", "change b 2"]
     assert not story.outbox.slow
+
+
+def test_what_a_slow_peer_has_taken_is_freed() -> None:
+    """A frame that is written goes out of memory, even if others behind it still wait."""
+    story = Story(hard_bytes=10_000_000)
+    frames = [bytes(DRAIN_BYTES), bytes(DRAIN_BYTES + 1)]
+
+    def count_references() -> list[int]:
+        return [sys.getrefcount(frame) for frame in frames]
+
+    idle = count_references()
+    story.outbox.pause()
+    for frame in frames:
+        story.outbox.put(frame)
+    story.transport.outbox = story.outbox
+    story.outbox.resume()
+    story.transport.writes.clear()
+    del frame
+    assert count_references() == [idle[0], idle[1] + 1]
 
 
 def test_below_the_soft_limit_all_is_told(story: Story) -> None:
@@ -242,21 +266,21 @@ def test_descriptions_are_never_dropped(story: Story) -> None:
     story.send("fetch", {"id": "new", "schema": True, "path": {"equals": "a"}})
     story.send("fetch", ["old", "^a$"])
     story.flow.flush()
-    story.told()
+    story.received()
     _above_soft(story)
     story.owner.notify("change", {"path": "a", "schema": "one"})
     for value in (1, 2, 3):
         story.change("a", value)
     story.outbox.resume()
-    told = [message["params"] for message in story.told() if "params" in message]
-    assert {"event": "change", "path": "a", "data": {"schema": "one"}} in told
-    assert {"event": "change", "path": "a", "value": 0, "schema": "one"} in told
-    assert {"event": "change", "path": "a", "data": {"value": 3}} in told
-    assert {"event": "change", "path": "a", "data": {"value": 2}} not in told
+    received = [message["params"] for message in story.received() if "params" in message]
+    assert {"event": "change", "path": "a", "data": {"schema": "one"}} in received
+    assert {"event": "change", "path": "a", "value": 0, "schema": "one"} in received
+    assert {"event": "change", "path": "a", "data": {"value": 3}} in received
+    assert {"event": "change", "path": "a", "data": {"value": 2}} not in received
 
 
 def test_a_value_that_stops_and_starts_matching(story: Story) -> None:
-    """Where a change makes a value stop or start matching, that is told, however slow the peer is."""
+    """A change that makes a value stop or start matching is reported, however slow the peer is."""
     story = _fetching({"value": {"lessThan": 10}})
     _above_soft(story)
     for value in (1, 2, 20, 21, 3, 4, 5):
@@ -276,9 +300,69 @@ def test_every_is_never_conflated() -> None:
     assert story.flow.conflated == 0
 
 
-def test_sorted_lists_are_never_conflated() -> None:
-    """The messages of a sorted fetch build upon each other, so each is told."""
+def test_above_the_soft_limit_the_window_takes_the_place_of_its_parts() -> None:
+    """Messages of a sorted fetch that wait give way to one with the whole window, as it is when it is written."""
     story = _fetching({"sort": {"byValue": "number"}})
+    _above_soft(story)
+    story.change("a", 1)
+    story.send("echo", {}, id=1)
+    for value in range(2, 20):
+        story.change("a", value)
+    assert story.outbox.waiting_bytes < 2 * SOFT_BYTES
+    story.outbox.resume()
+    filling, window, response = story.received()
+    assert [filling["id"], response["id"]] == ["filling", 1]
+    entries = [{"path": "b", "value": 0, "index": 1}, {"path": "a", "value": 19, "index": 2}]
+    assert window["params"] == {"changes": entries, "n": 2}
+    assert story.flow.queued_bytes == 0
+    story.change("b", 30)
+    story.flow.flush()
+    assert story.short() == ["sorted 2"]
+
+
+def _lose_owner(params: dict[str, Any], *, hard_bytes: int) -> Story:
+    """Let an owner of 400 states leave, all of which are in the window of a sorted fetch."""
+    story = Story(soft_bytes=10_000, hard_bytes=hard_bytes)
+    for number in range(400):
+        story.add(f"state {number}", number)
+    story.send("fetch", {"id": "f", "sort": {"byValue": "number", "to": 1000}, **params})
+    story.flow.flush()
+    story.received()
+    story.owner.disconnect()
+    return story
+
+
+def test_a_wide_window_when_its_owner_leaves() -> None:
+    """Of the messages that one turn makes of a wide window few are encoded, and the window is sent at its end."""
+    story = _lose_owner({}, hard_bytes=1_600_000)
+    assert story.outbox.slow
+    assert story.outbox.waiting_bytes < 150_000
+    story.outbox.resume()
+    received = story.received()
+    assert len(received) < 10
+    assert received[-1]["params"] == {"changes": [], "n": 0}
+    assert not story.outbox.slow
+
+
+def test_a_wide_window_of_a_peer_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is encoded for a peer that the daemon has closed, which cannot leave before the turn is over."""
+    encoded = 0
+    encode = SortedMatches.encode
+
+    def count(matches: SortedMatches, start: int, end: int) -> bytes:
+        nonlocal encoded
+        encoded += 1
+        return encode(matches, start, end)
+
+    monkeypatch.setattr(SortedMatches, "encode", count)
+    story = _lose_owner({"every": True}, hard_bytes=160_000)
+    assert story.outbox.closed
+    assert encoded < 20
+
+
+def test_every_part_of_a_sorted_list_if_asked_for() -> None:
+    """A sorted fetch with ``every`` gets each message."""
+    story = _fetching({"sort": {"byValue": "number"}, "every": True})
     _above_soft(story)
     for value in range(1, 20):
         story.change("a", value)
@@ -287,17 +371,78 @@ def test_sorted_lists_are_never_conflated() -> None:
     assert story.flow.conflated == 0
 
 
+def test_the_window_of_an_ended_fetch_is_left_out() -> None:
+    """Nothing of a sorted fetch arrives behind the response to its unfetch, nor a window that waited for it."""
+    story = _fetching({"sort": {"byValue": "number"}})
+    _above_soft(story)
+    for value in (1, 2, 3):
+        story.change("a", value)
+    story.send("unfetch", {"id": "f"}, id="end")
+    story.change("a", 4)
+    story.outbox.resume()
+    assert story.short() == ["result filling", "result end"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    window=st.sampled_from([{}, {"from": 2, "to": 4}, {"from": 3, "to": 3}]),
+    steps=st.lists(st.sampled_from(["pause", "resume", "step", "echo", *"abcdef"]), max_size=80),
+    chance=st.randoms(use_true_random=False),
+)
+def test_a_slow_sorted_fetcher_ends_like_a_fast_one(window: Any, steps: list[str], chance: random.Random) -> None:
+    """However slowly a peer reads, its list ends as that of a peer that was never slow."""
+    story = _fetching({"sort": {"byValue": "number", **window}}, soft_bytes=100, hard_bytes=1_000_000)
+    fast = Peer(story.bus)
+    fast.notify("fetch", {"id": "f", "sort": {"byValue": "number", **window}})
+    lists: list[dict[int, Any]] = [{}, {}]
+
+    def read(messages: list[Any], into: dict[int, Any]) -> None:
+        for params in (message["params"] for message in messages if message.get("method") == "f"):
+            into.update({entry["index"]: entry for entry in params["changes"]})
+            for index in [index for index in into if index >= window.get("from", 1) + params["n"]]:
+                del into[index]
+
+    first = fast.received()
+    for into in lists:
+        read(first, into)
+    present = {"a", "b"}
+    for step in [*steps, "resume"]:
+        if step == "pause":
+            story.flow.flush()
+            story.outbox.pause()
+        elif step in ("resume", "step"):
+            # The transport takes one write and is full again, or takes everything.
+            story.transport.outbox = story.outbox if step == "step" else None
+            story.outbox.resume()
+            story.transport.outbox = None
+        elif step == "echo":
+            story.send("echo", {"filling": "x" * 60}, id=1)
+        elif step not in present:
+            story.add(step, chance.randrange(6))
+            present.add(step)
+        elif chance.random() < 0.2:
+            story.remove(step)
+            present.discard(step)
+        else:
+            story.change(step, chance.randrange(6))
+    story.flow.flush()
+    read(story.received(), lists[0])
+    read(fast.received(), lists[1])
+    assert lists[0] == lists[1]
+    assert story.flow.queued_bytes == 0
+
+
 def test_fetches_are_conflated_by_themselves(story: Story) -> None:
     """Two fetches of one path each get their newest value."""
     story.send("fetch", {"id": "g"})
     story.flow.flush()
-    story.told()
+    story.received()
     _above_soft(story)
     for value in range(5):
         story.change("a", value)
     story.outbox.resume()
-    told = [message for message in story.told() if "method" in message]
-    assert sorted((message["method"], message["params"]["value"]) for message in told) == [("f", 4), ("g", 4)]
+    received = [message for message in story.received() if "method" in message]
+    assert sorted((message["method"], message["params"]["value"]) for message in received) == [("f", 4), ("g", 4)]
 
 
 def test_conflated_values_of_other_sizes(story: Story) -> None:
@@ -320,7 +465,7 @@ def test_after_the_queue_is_empty_nothing_is_conflated(story: Story) -> None:
     for value in range(5):
         story.change("a", value)
     story.outbox.resume()
-    story.told()
+    story.received()
     for value in range(5, 8):
         story.change("a", value)
     story.flow.flush()
@@ -345,11 +490,11 @@ def trickle() -> Iterator[Story]:
 
 def _drain(story: Story) -> list[str]:
     """Let the socket take everything."""
-    told = story.short()
+    received = story.short()
     while story.outbox.waiting_bytes:
         story.outbox.resume()
-        told += story.short()
-    return told
+        received += story.short()
+    return received
 
 
 def test_a_long_queue_goes_out_in_pieces(trickle: Story) -> None:
@@ -367,7 +512,7 @@ def test_a_long_queue_goes_out_in_pieces(trickle: Story) -> None:
 
 
 def test_what_comes_between_pieces_goes_last(trickle: Story) -> None:
-    """What a peer is told while its queue goes out comes after the queue."""
+    """Frames that arrive while the queue is written come after the queue."""
     trickle.outbox.pause()
     for number in range(8):
         trickle.send("echo", _big(number), id=number)
@@ -416,7 +561,7 @@ def test_a_very_long_queue(story: Story) -> None:
     story.outbox.pause()
     values = itertools.count(1)
     sent = 0
-    told: list[str] = []
+    received: list[str] = []
     for _ in range(4):
         for _ in range(9000):
             story.send("echo", {}, id=sent)
@@ -424,10 +569,10 @@ def test_a_very_long_queue(story: Story) -> None:
         for _ in range(3):
             story.change("a", next(values))
         story.outbox.resume()
-        told += story.short()
-    told += _drain(story)
-    assert [word for word in told if word.startswith("result")] == [f"result {number}" for number in range(sent)]
-    changes = [int(word.split()[2]) for word in told if word.startswith("change")]
+        received += story.short()
+    received += _drain(story)
+    assert [word for word in received if word.startswith("result")] == [f"result {number}" for number in range(sent)]
+    changes = [int(word.split()[2]) for word in received if word.startswith("change")]
     assert changes == sorted(changes)
     assert changes[-1] == 12
 
@@ -448,12 +593,12 @@ def test_at_the_hard_limit_the_peer_is_given_up(story: Story, caplog: pytest.Log
     assert "outbox_hard_bytes = 10000" in caplog.text
     story.outbox.resume()
     story.flow.flush()
-    assert story.told() == []
+    assert story.received() == []
     assert story.outbox.waiting_bytes == 0
 
 
 def test_bytes_in_the_socket_count(story: Story) -> None:
-    """What the operating system has not sent counts towards the hard limit."""
+    """Bytes that the operating system has not sent count towards the hard limit."""
     story.transport.stuck = True
     story.send("echo", {"filling": "x" * 9000}, id=1)
     story.flow.flush()
@@ -470,7 +615,7 @@ def test_one_turn_beyond_the_hard_limit(story: Story) -> None:
     story.send("echo", {"filling": "x" * 6000}, id=2)
     assert story.transport.aborted
     story.flow.flush()
-    assert story.told() == []
+    assert story.received() == []
 
 
 def test_events_of_one_turn_beyond_the_hard_limit(story: Story) -> None:
@@ -494,7 +639,7 @@ def test_conflation_keeps_a_peer_alive(story: Story) -> None:
 
 
 def test_the_others_are_not_harmed(story: Story) -> None:
-    """Who shares a fetch with a peer that is given up is told on."""
+    """Peers that share a fetch with one that is disconnected still receive events."""
     other = Peer(story.bus)
     other.fetch("f")
     story.outbox.pause()
@@ -517,7 +662,7 @@ def test_after_close_nothing_is_written(story: Story) -> None:
     story.send("echo", {}, id=1)
     story.flow.flush()
     story.outbox.flush()
-    assert story.told() == []
+    assert story.received() == []
 
 
 def test_limits_can_change_while_running(story: Story) -> None:
@@ -537,14 +682,14 @@ def test_large_values_are_written_without_being_joined(sizes: list[int]) -> None
     story.send("fetch", {"id": 1})
     other.notify("fetch", {"id": 1})
     story.outbox.flush()
-    story.told()
+    story.received()
     values = [str(number) * size for number, size in enumerate(sizes)]
     for value in values:
         story.send("echo", 0, id=1)  # closes the shared part before, so that there are several
         story.change("x", value)
     before = len(story.transport.writes)
     story.outbox.flush()
-    assert [message["params"]["value"] for message in story.told() if "params" in message] == values
+    assert [message["params"]["value"] for message in story.received() if "params" in message] == values
     assert len(story.transport.writes) - before == 2 * len(values)
     story.outbox.pause()
     story.change("x", "late")

@@ -93,24 +93,26 @@ def pages(peer: jetbus.Peer, method: str, going: str, **args: Any) -> list[Any]:
 
 
 def rows(tables: list[Any]) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = pa.concat_tables([table.replace_schema_metadata(None) for table in tables]).to_pylist()
-    return told
+    received: list[dict[str, Any]] = pa.concat_tables(
+        [table.replace_schema_metadata(None) for table in tables]
+    ).to_pylist()
+    return received
 
 
 def test_offsets(peer: jetbus.Peer, daemon: Daemon, directory: Path) -> None:
     """Offsets tell which bus it is, and seq and instant of the first and last event, the newest included."""
     busy(daemon)
-    told = peer.call("$jet/journal/offsets")
+    received = peer.call("$jet/journal/offsets")
     identity = json.loads((directory / "journal.json").read_text())
-    assert {key: told[key] for key in ("bus", "id", "first")} == {
+    assert {key: received[key] for key in ("bus", "id", "first")} == {
         "bus": identity["bus"],
         "id": identity["id"],
         "first": 1,
     }
-    assert told["last"] >= 204  # four adds and two hundred changes
+    assert received["last"] >= 204  # four adds and two hundred changes
     table = journal.open(directory).table(columns=["seq", "ts"])
     instants = dict(zip(table["seq"].to_pylist(), table["ts"].cast(pa.int64()).to_pylist(), strict=True))
-    assert (told["first_ts"], told["last_ts"]) == (instants[told["first"]], instants[told["last"]])
+    assert (received["first_ts"], received["last_ts"]) == (instants[received["first"]], instants[received["last"]])
 
 
 def test_offsets_tell_how_far_time_has_come(peer: jetbus.Peer, directory: Path) -> None:
@@ -214,8 +216,8 @@ def test_as_of(peer: jetbus.Peer, daemon: Daemon) -> None:
         for asked, limit in product(looks, LIMITS):
             found = pages(peer, "as_of", "offset", limit=limit, **asked)
             assert len(found) >= -(-7 // limit)
-            told = rows(found)
-            assert [(row["path"], row["value"]) for row in told] == [(f"a/{9 - n}", str(n)) for n in range(7)]
+            received = rows(found)
+            assert [(row["path"], row["value"]) for row in received] == [(f"a/{9 - n}", str(n)) for n in range(7)]
             assert {int(table.schema.metadata[b"total"]) for table in found} == {7}
         (now,) = pages(peer, "as_of", "offset", rule="a/* value>4")
         assert [(row["path"], row["value"]) for row in now.to_pylist()] == [("a/4", "5"), ("a/3", "6")]
@@ -227,8 +229,8 @@ def test_history(peer: jetbus.Peer, daemon: Daemon) -> None:
     daemon.await_empty()
     values = [("add", "0"), *[("change", str(n)) for n in range(1, 6)], ("remove", "5")]
     for limit in LIMITS:
-        told = rows(pages(peer, "history", "seq", path="a/x", limit=limit))
-        assert [(row["event"], row["value"]) for row in told] == values
+        received = rows(pages(peer, "history", "seq", path="a/x", limit=limit))
+        assert [(row["event"], row["value"]) for row in received] == values
     (table,) = pages(peer, "history", "seq", path="a/x", since=instant())
     assert table.num_rows == 0
 
@@ -237,11 +239,11 @@ def test_how_pages_travel(daemon: Daemon) -> None:
     """Over JSON a page is base64 with its type, over binary the very bytes."""
     with daemon.connect() as wire, jetbus.Peer(url_of(daemon, "binary")) as peer:
         args = {"seq": 1, "seqUntil": 2}
-        told = wire.result("call", {"path": "$jet/journal/range", "args": args})
-        assert told.keys() == {"mime", "base64"}
-        assert told["mime"] == ARROW
+        received = wire.result("call", {"path": "$jet/journal/range", "args": args})
+        assert received.keys() == {"mime", "base64"}
+        assert received["mime"] == ARROW
         page = peer.call("$jet/journal/range", **args)
-        assert bytes(page) == base64.b64decode(told["base64"])
+        assert bytes(page) == base64.b64decode(received["base64"])
         assert pa.ipc.open_stream(page).read_all()["event"].to_pylist() == ["start"]
 
 
@@ -254,7 +256,7 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "seq before the first": ("range", {"seq": 0}, {"reason": "journalGone"}),
     "seqUntil is a fraction": ("range", {"seqUntil": 1.5}, {"wrongType": "seqUntil"}),
     "limit is negative": ("range", {"limit": -1}, {"wrongType": "limit"}),
-    "since is no instant": ("range", {"since": "yesterday"}, {"reason": "instant"}),
+    "since is no instant": ("range", {"since": "someday"}, {"reason": "instant"}),
     "until is no instant": ("range", {"until": {}}, {"reason": "instant"}),
     "columns are no list": ("range", {"columns": "seq"}, {"wrongType": "columns"}),
     "unknown column": ("range", {"columns": ["seq", "color"]}, {"reason": "columns"}),
@@ -289,7 +291,7 @@ def test_wrong_arguments(method: str, args: Any, data: dict[str, Any], shared: D
 
 
 NOT_THE_PAST: dict[str, tuple[Any, dict[str, Any]]] = {
-    "text": ("yesterday", {"reason": "instant"}),
+    "text": ("someday", {"reason": "instant"}),
     "true": (True, {"reason": "instant"}),
     "a list": ([], {"reason": "instant"}),
     "a fraction": (1.5, {"reason": "instant"}),
@@ -303,12 +305,12 @@ def test_wrong_instants(moment: Any, data: dict[str, Any], protocol: str, shared
     """Get and fetch refuse what is no instant, and say how to write one."""
     with jetbus.Peer(url_of(shared, protocol)) as peer:
         with pytest.raises(jetbus.JetError) as refused:
-            peer.get("a", as_of=moment)
+            peer.get_all("a", as_of=moment)
         assert data.items() <= refused.value.data.items()
         with pytest.raises(jetbus.JetError) as refused:
             peer.fetch("a", since=moment).ready()
         assert data.items() <= refused.value.data.items()
-        assert peer.get("a") == {}
+        assert peer.get_all("a") == {}
     shared.check()
 
 
@@ -340,7 +342,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
 def test_groups(
     options: list[str], who_may: list[str], start_daemon: StartDaemon, directory: Path, tmp_path: Path
 ) -> None:
-    """Where there are users, only those of journal_groups may look back, by whatever way; without groups nobody."""
+    """On a bus with users only those of journal_groups may query the past; without groups nobody may."""
     users = tmp_path / "users.json"
     accounts = {
         "ann": {"password": "a", "auth": {"fetchGroups": ["staff"]}},
@@ -495,7 +497,7 @@ def test_as_of_is_what_a_get_gave(directory: Path) -> None:
 
 
 def matches(rule: dict[str, Any], entry: dict[str, Any]) -> bool:
-    """Whether a rule of the table is about an entry."""
+    """Return True if a rule of the table is about an entry."""
     path, value = entry["path"], entry.get("value", ...)
     tests: dict[str, Callable[[Any, Any], bool]] = {
         "startsWith": lambda _value, operand: path.startswith(operand),
@@ -523,8 +525,8 @@ class BinaryWire:
         assert self.receive()[0] == binary.INFO
 
     def ask(self, function: int, starts_with: str, options: dict[str, Any]) -> None:
-        message = bytes((binary.REQUEST, 1, 0, 0, 0, function)) + binary.key(starts_with)
-        message += binary.json_body(json.dumps(options).encode())
+        message = bytes((binary.REQUEST, 1, 0, 0, 0, function)) + binary.encode_key(starts_with)
+        message += binary.encode_json_body(json.dumps(options).encode())
         self._socket.sendall(len(message).to_bytes(4, "little") + message)
 
     def receive(self) -> bytes:
@@ -536,10 +538,10 @@ class BinaryWire:
 
 
 def read_told(frame: bytes, at: int) -> tuple[str, int]:
-    """What is told and of what, and where that ends."""
+    """Return the events of a message with their paths, and the position after them."""
     path, body_at = binary.read_key(frame, at)
     body, end = binary.read_body(frame, body_at)
-    return f"{path} {binary.json_of(body).decode()}", end
+    return f"{path} {binary.to_json(body).decode()}", end
 
 
 def test_instants_in_binary(daemon: Daemon, directory: Path) -> None:
@@ -556,14 +558,14 @@ def test_instants_in_binary(daemon: Daemon, directory: Path) -> None:
         with closing(BinaryWire(daemon)) as wire:
             wire.ask(binary.FETCH_STATES, "", {"since": begin})
             assert wire.receive()[:6] == bytes((binary.RESPONSE, 1, 0, 0, 0, 0))
-            told = []
+            received = []
             for _ in recorded:
                 frame = wire.receive()
                 text, at = read_told(frame, 6)
                 instant, at = binary.read_instant(frame, at)
                 assert at == len(frame)
-                told.append((binary.KINDS[frame[1]], text, instant))
-            assert told == [
+                received.append((binary.KINDS[frame[1]], text, instant))
+            assert received == [
                 ("add", "a 1", instants[0]),
                 ("add", "b 1", instants[1]),
                 ("change", "a 2", instants[2]),
@@ -587,7 +589,7 @@ def test_instants_in_binary(daemon: Daemon, directory: Path) -> None:
 
 
 def test_get_sees_what_was_just_acknowledged(daemon: Daemon) -> None:
-    """What was answered before an instant is in the tree of that instant, though no flush has been due."""
+    """A change acknowledged before an instant is in the tree of that instant, though no flush has been due."""
     with daemon.connect() as wire, daemon.connect() as other:
         wire.result("add", {"path": "a", "value": 0})
         for number in range(1, 101):
@@ -607,11 +609,11 @@ class Owner:
         self._pause_s = pause_s
         self.value = first
         self._wire = daemon.connect()
-        self._wire.result("add", {"path": self.path, "value": self.told()})
+        self._wire.result("add", {"path": self.path, "value": self.received()})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def told(self) -> Any:
+    def received(self) -> Any:
         return {"n": self.value, "v": self.value % 10}
 
     def start(self) -> None:
@@ -624,7 +626,7 @@ class Owner:
     def change(self, count: int) -> None:
         for _ in range(count):
             self.value += 1
-            self._wire.notify("change", {"path": self.path, "value": self.told()})
+            self._wire.notify("change", {"path": self.path, "value": self.received()})
         self._wire.barrier()
 
     def finish(self) -> int:
@@ -637,7 +639,7 @@ class Owner:
         self._wire.close()
 
 
-Told = tuple[str, int]
+FetchEvent = tuple[str, int]
 """What a fetch was told: kind and number."""
 
 
@@ -655,7 +657,7 @@ class RawFetch:
         self._id = fetch_id
         assert self._wire.result("fetch", {"id": fetch_id, "since": since, **params_of(rule)}) is True
 
-    def next(self) -> Told:
+    def next(self) -> FetchEvent:
         message = self._wire.receive()
         assert message["method"] == self._id
         params = message["params"]
@@ -674,7 +676,7 @@ class PeerFetch:
         fields = {"v": jetbus.above(rule["valueField"]["v"]["greaterThan"])} if rule else None
         self._fetch = self._peer.fetch(starts_with="fast/", since=since, fields=fields)
 
-    def next(self) -> Told:
+    def next(self) -> FetchEvent:
         event = self._fetch.next(DEADLINE_S)
         return event.kind, event.value["n"]
 
@@ -691,25 +693,25 @@ FETCHERS: dict[str, Callable[[Daemon, int, dict[str, Any]], RawFetch | PeerFetch
 VALUE_RULES: dict[str, dict[str, Any]] = {"all": {}, "value rule": {"valueField": {"v": {"greaterThan": 4}}}}
 
 
-def model(rule: dict[str, Any], first: int, last: int) -> list[Told]:
-    """What a fetch from the very beginning is told of a state that counts up."""
-    told: list[Told] = []
+def model(rule: dict[str, Any], first: int, last: int) -> list[FetchEvent]:
+    """Return the events of a fetch from the very beginning of a state that counts up."""
+    received: list[FetchEvent] = []
     known = False
     for number in range(first, last + 1):
         fits = not rule or number % 10 > 4
         if fits:
-            told.append(("change" if known else "add", number))
+            received.append(("change" if known else "add", number))
         elif known:
-            told.append(("remove", number))
+            received.append(("remove", number))
         known = fits
-    return told
+    return received
 
 
-def read_to_the_end(fetch: RawFetch | PeerFetch, last: Told) -> list[Told]:
-    told = [fetch.next()]
-    while told[-1] != last:
-        told.append(fetch.next())
-    return told
+def read_to_the_end(fetch: RawFetch | PeerFetch, last: FetchEvent) -> list[FetchEvent]:
+    received = [fetch.next()]
+    while received[-1] != last:
+        received.append(fetch.next())
+    return received
 
 
 @pytest.fixture(scope="module")
@@ -744,15 +746,15 @@ def test_since_at_full_speed(
     owner.change(9 - reached % 10)
     whole = model(rule, 0, owner.value)
     for (_, done, sent), fetch in fetches:
-        told = read_to_the_end(fetch, whole[-1])
-        expected = whole[-len(told) :]
-        assert told[1:] == expected[1:]
-        assert told[0] in (expected[0], ("add", expected[0][1]))
+        received = read_to_the_end(fetch, whole[-1])
+        expected = whole[-len(received) :]
+        assert received[1:] == expected[1:]
+        assert received[0] in (expected[0], ("add", expected[0][1]))
         if rule:
-            assert done - 10 <= told[0][1] <= sent + 10
+            assert done - 10 <= received[0][1] <= sent + 10
         else:
-            assert told[0][0] == "add"
-            assert done <= told[0][1] <= sent
+            assert received[0][0] == "add"
+            assert done <= received[0][1] <= sent
         fetch.close()
     owner.close()
 
@@ -780,13 +782,13 @@ def test_since_over_a_restart(end: str, directory: Path) -> None:
         fetches = {name: fetcher(daemon, then, {}) for name, fetcher in FETCHERS.items()}
         last = owner.finish()
         end_of_it = ("change", last) if last > 100 else ("add", 100)
-        told = {name: read_to_the_end(fetch, end_of_it) for name, fetch in fetches.items()}
+        received = {name: read_to_the_end(fetch, end_of_it) for name, fetch in fetches.items()}
         for fetch in fetches.values():
             fetch.close()
         owner.close()
     first = [("add", 10), *[("change", number) for number in range(11, 21)], ("remove", 20)]
     wanted = [*first, ("add", 100), *[("change", number) for number in range(101, last + 1)]]
-    assert told == dict.fromkeys(FETCHERS, wanted)
+    assert received == dict.fromkeys(FETCHERS, wanted)
 
 
 def test_since_with_adds_and_removes(daemon: Daemon) -> None:
@@ -800,9 +802,9 @@ def test_since_with_adds_and_removes(daemon: Daemon) -> None:
         owner.result("add", {"path": "a", "value": 3})
         owner.result("remove", {"path": "m"})
         assert fetcher.result("fetch", {"id": "f", "since": then}) is True
-        told = [message["params"] for message in fetcher.receive_all()]
-        ts = [params.pop("ts") for params in told]
-        assert told == [
+        received = [message["params"] for message in fetcher.receive_all()]
+        ts = [params.pop("ts") for params in received]
+        assert received == [
             {"path": "a", "event": "add", "value": 1, "fetchOnly": True},
             {"path": "m", "event": "add"},
             {"path": "a", "event": "change", "value": 2},
@@ -826,23 +828,23 @@ def test_node_jet_3_is_told_of_states_only(daemon: Daemon) -> None:
         owner.result("add", {"path": "a", "value": 1})
         owner.result("remove", {"path": "m"})
         fetcher.result("fetch", {"id": "f", "since": then})
-        told = [(message["params"]["event"], message["params"]["path"]) for message in fetcher.receive_all()]
-        assert told == [("Add", "a")]
+        received = [(message["params"]["event"], message["params"]["path"]) for message in fetcher.receive_all()]
+        assert received == [("Add", "a")]
 
 
 @pytest.mark.parametrize("density", ["sample 1h", "skip"])
 def test_since_with_paths_that_are_not_fully_recorded(density: str, start_daemon: StartDaemon, directory: Path) -> None:
-    """What the journal does not have is made good at the seam: a fetch always ends in the present."""
+    """Events that the journal lacks are made up for at the seam: a fetch always ends in the present."""
     daemon = start_daemon("--journal", str(directory), "--journal-rules", f"fast/** => {density}")
     owner = Owner(daemon)
     then = instant()
     owner.change(20)
     fetch = FETCHERS["classic"](daemon, then, {})
     owner.change(3)
-    told = read_to_the_end(fetch, ("change", 23))
+    received = read_to_the_end(fetch, ("change", 23))
     live = [("change", 21), ("change", 22), ("change", 23)]
     seam = {"sample 1h": [("add", 0), ("change", 20)], "skip": [("add", 20)]}
-    assert told == [*seam[density], *live]
+    assert received == [*seam[density], *live]
     fetch.close()
     owner.close()
 
@@ -869,7 +871,7 @@ def test_replay_events_max(start_daemon: StartDaemon, directory: Path) -> None:
 
 
 def test_messages_wait_for_the_past(daemon: Daemon) -> None:
-    """What a peer sends behind a fetch of the past is handled behind it."""
+    """Messages behind a fetch of the past are handled after it."""
     owner = Owner(daemon)
     then = instant()
     owner.change(100)
@@ -878,12 +880,12 @@ def test_messages_wait_for_the_past(daemon: Daemon) -> None:
         wire.send({"id": 2, "method": "add", "params": {"path": "late", "value": 0}})
         wire.send({"id": 3, "method": "get", "params": {"asOf": then}})
         wire.send({"id": 4, "method": "unfetch", "params": {"id": "f"}})
-        told = wire.receive_all()
-    assert told[0] == {"id": 1, "result": True}
-    assert [message["params"]["value"]["n"] for message in told[1:102]] == list(range(101))
-    assert told[102]["params"]["path"] == "late"
-    assert [message["id"] for message in told[103:]] == [2, 3, 4]
-    assert told[104]["result"][0]["value"]["n"] == 0
+        received = wire.receive_all()
+    assert received[0] == {"id": 1, "result": True}
+    assert [message["params"]["value"]["n"] for message in received[1:102]] == list(range(101))
+    assert received[102]["params"]["path"] == "late"
+    assert [message["id"] for message in received[103:]] == [2, 3, 4]
+    assert received[104]["result"][0]["value"]["n"] == 0
     owner.close()
 
 
@@ -951,13 +953,13 @@ def look_once(peer: jetbus.Peer) -> None:
     assert table["seq"].to_pylist() == list(range(max(1, last - 100), last + 1))
     (row,) = read_page(peer.call("$jet/journal/as_of", seq=last, rule="fast/x"))[0].to_pylist()
     then = instant()
-    found = peer.get("fast/x", as_of=then)["fast/x"]["n"]
+    found = peer.get_all("fast/x", as_of=then)["fast/x"]["n"]
     assert found >= json.loads(row["value"])["n"]
     values = read_page(peer.call("$jet/journal/history", path="fast/x", until=then + 1))[0]["value"].to_pylist()
     assert json.loads(values[-1])["n"] == found or len(values) == 20_000
     with peer.fetch("fast/x", since=then) as fetch:
-        told = [fetch.next(DEADLINE_S).value["n"] for _ in range(3)]
-    assert told == [found, found + 1, found + 2]
+        received = [fetch.next(DEADLINE_S).value["n"] for _ in range(3)]
+    assert received == [found, found + 1, found + 2]
 
 
 def test_now_is_by_the_journals_clock(start_daemon: StartDaemon, directory: Path) -> None:
@@ -984,10 +986,10 @@ def test_two_pasts_and_the_present(daemon: Daemon) -> None:
             wire.result("fetch", {"id": f"f{number}", "since": then})
         wire.result("fetch", {"id": "now"})
         owner.change(2)
-        told: dict[str, list[int]] = {}
+        received: dict[str, list[int]] = {}
         for message in wire.receive_all():
-            told.setdefault(message["method"], []).append(message["params"]["value"]["n"])
-    assert told == {
+            received.setdefault(message["method"], []).append(message["params"]["value"]["n"])
+    assert received == {
         "f0": list(range(18)),
         "f1": list(range(5, 18)),
         "f2": list(range(10, 18)),
@@ -998,7 +1000,62 @@ def test_two_pasts_and_the_present(daemon: Daemon) -> None:
 
 
 def test_a_refusal_is_a_refusal_of_parameters(peer: jetbus.Peer) -> None:
-    """What a method of the daemon refuses is told as what it is: parameters to be changed."""
-    with pytest.raises(jetbus.Invalid, match="is no instant") as refused:
+    """Errors of the daemon's methods are reported as invalid parameters."""
+    with pytest.raises(jetbus.Invalid, match="is not an instant") as refused:
         peer.call("$jet/journal/as_of", instant="tomorrow")
     assert type(refused.value) is jetbus.Invalid
+
+
+# -- descriptions, source times and qualities
+
+
+def test_the_journal_keeps_what_owners_say(daemon: Daemon, directory: Path) -> None:
+    """Schemas, source times and qualities are recorded, and told by gets and fetches of the past that ask for them."""
+    with daemon.connect() as owner, daemon.connect() as asker:
+
+        def change(**params: Any) -> None:
+            owner.send({"method": "change", "params": {"path": "pump", **params}})
+
+        owner.send(
+            {"method": "add", "params": {"path": "pump", "value": 1, "schema": {"unit": "rpm"}, "ts": 5_000_000}}
+        )
+        change(value=2, quality={"level": "bad", "reason": "cable"})
+        owner.barrier()
+        then = instant()
+        change(schema={"unit": "Hz"})
+        change(value=3, ts=9_000_000, quality="uncertain")
+        change(value=2.5, ts=7_000_000, past=True)
+        owner.barrier()
+
+        def get(**params: Any) -> Any:
+            asker.send({"id": 1, "method": "get", "params": params})
+            return asker.receive()["result"]
+
+        (plain,) = get(asOf=then)
+        assert (set(plain), plain["value"]) == ({"path", "event", "value", "ts"}, 2)
+        (received,) = get(asOf=then, schema=True, meta=True)
+        assert (received["schema"], received["quality"]) == ({"unit": "rpm"}, {"level": "bad", "reason": "cable"})
+        (now,) = get(asOf="now", schema=True, meta=True)
+        assert (now["value"], now["schema"], now["quality"]) == (3, {"unit": "Hz"}, "uncertain")
+        assert now["ts"] == "1970-01-01T00:00:09.000000Z"
+        asker.send({"id": 2, "method": "fetch", "params": {"id": "f", "since": then, "schema": True, "meta": True}})
+        events = [message["params"] for message in asker.receive_all() if message.get("method") == "f"]
+        assert [(event["event"], event["value"], event.get("quality")) for event in events] == [
+            ("add", 2, {"level": "bad", "reason": "cable"}),
+            ("change", 3, "uncertain"),
+        ]
+        asker.send({"id": 3, "method": "fetch", "params": {"id": "g", "since": then}})
+        events = [message["params"] for message in asker.receive_all() if message.get("method") == "g"]
+        assert [set(event) for event in events] == [{"path", "event", "value", "ts"}] * 2
+        log = journal.open(directory)
+        rows = log.table("pump", columns=["event", "value", "source_ts", "quality"]).to_pylist()
+        assert [
+            (row["event"], row["value"], row["source_ts"] and row["source_ts"].second, row["quality"]) for row in rows
+        ] == [
+            ("add", "1", 5, None),
+            ("change", "2", None, '{"level":"bad","reason":"cable"}'),
+            ("describe", None, None, None),
+            ("change", "3", 9, "uncertain"),
+            ("past", "2.5", 7, None),
+        ]
+        assert [row["unit"] for row in log.history("pump").to_pylist()] == ["rpm", "rpm", "Hz"]

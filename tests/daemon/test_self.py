@@ -1,4 +1,4 @@
-"""What the daemon tells about itself: states under `$jet/`, /health and /metrics."""
+"""The daemon's own figures: states under `$jet/`, /health and /metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def test_states_of_the_daemon(daemon: Daemon) -> None:
     with daemon.connect() as peer:
         shown = peer.result("get", {"path": {"startsWith": "$jet/"}})
         assert all(element["path"].startswith("$jet/") for element in shown)
-        assert [element["path"] for element in shown if "value" not in element] == ["$jet/kick", "$jet/owners"]
+        methods = [element["path"] for element in shown if "value" not in element]
+        assert methods == ["$jet/kick", "$jet/owners", "$jet/holdings"]
         states = [element for element in shown if "value" in element]
         assert states
         path = states[0]["path"]
@@ -144,3 +145,17 @@ def test_owners(daemon: Daemon) -> None:
         assert found[1]["access"] == {"callGroups": ["staff"]}
         assert other.result("call", {"path": "$jet/owners", "args": [{"path": {"equals": "own/a"}}]}) == found[:1]
         assert other.error("call", {"path": "$jet/owners", "args": ["value>>"]})["code"] == -32602
+
+
+def test_holdings_of_a_peer(daemon: Daemon) -> None:
+    """`$jet/holdings` tells which paths a peer owns and which rules it fetches, no more than it is asked for."""
+    with daemon.connect() as owner, daemon.connect() as other:
+        for number in range(3):
+            owner.result("add", {"path": f"held/{number}", "value": 1})
+        owner.result("fetch", {"id": "f", "path": {"startsWith": "a/"}})
+        peers = other.result("get", {"path": {"startsWith": "$jet/peers/"}})
+        (number,) = [int(peer["path"].rpartition("/")[2]) for peer in peers if peer["value"]["elements"] == 3]
+        held = other.result("call", {"path": "$jet/holdings", "args": {"peer": number, "limit": 2}})
+        assert held == {"owns": ["held/0", "held/1"], "total": 3, "fetches": [{"path": {"startsWith": "a/"}}]}
+        assert "there is no peer 99999" in str(other.error("call", {"path": "$jet/holdings", "args": [99999]}))
+        assert all(peer["value"]["conflated"] == 0 for peer in peers)

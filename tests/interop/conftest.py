@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from interop.node import Bus, Node, Transport, Version
 from support.daemon import Daemon
+from support.node import Node, NodeBus, Transport, Version
 
-BusOf = Callable[[Daemon], Bus]
+BusOf = Callable[[Daemon], NodeBus]
 FreshNode = Callable[[Version], Node]
 
 
@@ -64,10 +64,10 @@ def fresh_node() -> Iterator[FreshNode]:
 @pytest.fixture
 def bus_of(nodes: dict[Version, Node], fresh_node: FreshNode) -> Iterator[BusOf]:  # noqa: ARG001 - closed after the bus
     """Make a bus of any daemon; its peers are closed after the test."""
-    made: list[Bus] = []
+    made: list[NodeBus] = []
 
-    def bus_of(daemon: Daemon) -> Bus:
-        made.append(Bus(daemon, nodes))
+    def bus_of(daemon: Daemon) -> NodeBus:
+        made.append(NodeBus(daemon, nodes))
         return made[-1]
 
     yield bus_of
@@ -76,6 +76,6 @@ def bus_of(nodes: dict[Version, Node], fresh_node: FreshNode) -> Iterator[BusOf]
 
 
 @pytest.fixture
-def bus(daemon: Daemon, bus_of: BusOf) -> Bus:
+def bus(daemon: Daemon, bus_of: BusOf) -> NodeBus:
     """The bus of the shared daemon, with nothing on it."""
     return bus_of(daemon)

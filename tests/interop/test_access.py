@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interop.node import DEADLINE_S, Bus, JetError, Peer, Transport, Version, event
+from support.node import DEADLINE_S, JetError, NodeBus, Peer, Transport, Version, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ def witness(guarded: Daemon) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def bus(guarded: Daemon, witness: Wire, bus_of: BusOf) -> Iterator[Bus]:
+def bus(guarded: Daemon, witness: Wire, bus_of: BusOf) -> Iterator[NodeBus]:
     """The bus of the daemon with users, with nothing on it."""
     deadline = time.monotonic() + DEADLINE_S
     while left := witness.result("get", {}):
@@ -64,7 +64,7 @@ def bus(guarded: Daemon, witness: Wire, bus_of: BusOf) -> Iterator[Bus]:
     guarded.check()
 
 
-def login(bus: Bus, version: Version, transport: Transport, user: str) -> Peer:
+def login(bus: NodeBus, version: Version, transport: Transport, user: str) -> Peer:
     """Connect as a user: node-jet 1 and 2 do it while they connect, node-jet 3 afterwards."""
     if version != 3:
         return bus.peer(version, transport, user=user, password=PASSWORDS[user])
@@ -79,7 +79,7 @@ def restricted(version: Version) -> dict[str, Any]:
 
 
 def is_refused(request: Callable[[], Any], version: Version, kind: str, data: dict[str, Any]) -> bool:
-    """Whether a request is rejected with this class of node-jet 1 and 2, or with these data in node-jet 3."""
+    """Return True if a request is rejected with this class of node-jet 1 and 2, or these data of node-jet 3."""
     with pytest.raises(JetError) as refused:
         request()
     if version == 3:
@@ -95,13 +95,13 @@ def is_not_found(request: Callable[[], Any], version: Version, path: str) -> boo
     return is_refused(request, version, "NotFound", {"pathNotExists": path})
 
 
-def test_a_user_is_told_the_own_groups(bus: Bus, version: Version, transport: Transport) -> None:
-    """Who authenticates is answered with the user's groups."""
+def test_a_user_is_told_the_own_groups(bus: NodeBus, version: Version, transport: Transport) -> None:
+    """The response to authenticate has the user's groups."""
     peer = bus.peer(version, transport)
     assert peer.do("authenticate", user="vera", password="look") == VIEWER
 
 
-def test_a_user_may_log_in_while_connecting(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_user_may_log_in_while_connecting(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A peer with user and password in its configuration holds the user's groups when it has connected."""
     peer = bus.peer(classic, transport)
     config = {**bus.config(transport), "user": "otto", "password": "turn"}
@@ -111,15 +111,15 @@ def test_a_user_may_log_in_while_connecting(bus: Bus, classic: Version, transpor
 @pytest.mark.parametrize(
     ("user", "password", "kind", "key"),
     [
-        ("nobody", "look", "InvalidUser", "invalidUser"),
+        ("nobody", "look", "InvalidPassword", "invalidPassword"),
         ("vera", "wrong", "InvalidPassword", "invalidPassword"),
     ],
     ids=["user", "password"],
 )
 def test_wrong_credentials(
-    bus: Bus, version: Version, transport: Transport, user: str, password: str, kind: str, key: str
+    bus: NodeBus, version: Version, transport: Transport, user: str, password: str, kind: str, key: str
 ) -> None:
-    """An unknown user is InvalidUser, a wrong password InvalidPassword; the peer stays a guest."""
+    """An unknown user and a wrong password both are InvalidPassword; the peer stays a guest."""
     guest, owner = bus.peer(version, transport), bus.peer(version, transport)
     attempt = partial(guest.do, "authenticate", user=user, password=password)
     assert is_refused(attempt, version, kind, {key: True})
@@ -127,14 +127,14 @@ def test_wrong_credentials(
     assert guest.get(path={"equals": "pump/speed"}) == []
 
 
-def test_wrong_credentials_while_connecting(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_wrong_credentials_while_connecting(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A peer with wrong credentials in its configuration fails to connect."""
     with pytest.raises(JetError) as refused:
         bus.peer(classic, transport, user="vera", password="wrong")
     assert refused.value.kind == "InvalidPassword"
 
 
-def test_who_fetches_cannot_become_another_user(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_who_fetches_cannot_become_another_user(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A peer that fetches already cannot authenticate."""
     peer = bus.peer(classic, transport)
     peer.fetch(("path", "equals", "pump/speed"))
@@ -143,7 +143,7 @@ def test_who_fetches_cannot_become_another_user(bus: Bus, classic: Version, tran
     assert (refused.value.code, refused.value.data) == (INVALID_PARAMS, {"alreadyFetching": True})
 
 
-def test_what_is_not_restricted_is_open(bus: Bus, version: Version, transport: Transport) -> None:
+def test_what_is_not_restricted_is_open(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A state without access groups is open to guests, also when there are users."""
     owner, guest = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -159,7 +159,7 @@ def test_what_is_not_restricted_is_open(bus: Bus, version: Version, transport: T
 
 @each_owner
 def test_a_restricted_state_is_hidden_from_guests(
-    bus: Bus, owner_version: Version, version: Version, transport: Transport
+    bus: NodeBus, owner_version: Version, version: Version, transport: Transport
 ) -> None:
     """For a guest a state that only a group may see does not exist: in no fetch, in no get, not to be set."""
     owner, guest = bus.peer(owner_version, transport), bus.peer(version, transport)
@@ -175,22 +175,24 @@ def test_a_restricted_state_is_hidden_from_guests(
 
 @each_owner
 def test_a_viewer_sees_and_does_not_set(
-    bus: Bus, owner_version: Version, version: Version, transport: Transport
+    bus: NodeBus, owner_version: Version, version: Version, transport: Transport
 ) -> None:
-    """Who is in the fetch group only sees the state and cannot set it."""
+    """A user who is in the fetch group only sees the state and cannot set it."""
     owner, viewer = bus.peer(owner_version, transport), login(bus, version, transport, "vera")
     owner.add_state("pump/speed", 1, access=restricted(owner_version))
     fetch = viewer.fetch(("path", "startsWith", "pump/"))
     assert is_unauthorized(lambda: viewer.set("pump/speed", 2), version, "pump/speed")
-    (told,) = fetch.seen(owner)
-    assert (told["path"], told["value"]) == ("pump/speed", 1)
+    (received,) = fetch.seen(owner)
+    assert (received["path"], received["value"]) == ("pump/speed", 1)
     if version != 3:
-        assert told["fetchOnly"] is True, "for this peer"
+        assert received["fetchOnly"] is True, "for this peer"
 
 
 @each_owner
-def test_an_operator_sees_and_sets(bus: Bus, owner_version: Version, version: Version, transport: Transport) -> None:
-    """Who is in the fetch group and the set group sees the state and sets it."""
+def test_an_operator_sees_and_sets(
+    bus: NodeBus, owner_version: Version, version: Version, transport: Transport
+) -> None:
+    """A user who is in the fetch group and the set group sees the state and sets it."""
     owner, operator = bus.peer(owner_version, transport), login(bus, version, transport, "otto")
     owner.add_state("pump/speed", 1, access=restricted(owner_version))
     fetch = operator.fetch(("path", "startsWith", "pump/"))
@@ -204,7 +206,7 @@ def test_an_operator_sees_and_sets(bus: Bus, owner_version: Version, version: Ve
 
 @each_owner
 def test_only_operators_call_a_restricted_method(
-    bus: Bus, owner_version: Version, version: Version, transport: Transport
+    bus: NodeBus, owner_version: Version, version: Version, transport: Transport
 ) -> None:
     """A method with a call group is called by its members only; where guests may not see it, it does not exist."""
     owner, guest = bus.peer(owner_version, transport), bus.peer(version, transport)
@@ -218,7 +220,7 @@ def test_only_operators_call_a_restricted_method(
     assert owner.asked()["value"] == ["operator"]
 
 
-def test_equal_fetches_of_unequal_peers(bus: Bus, transport: Transport, fresh_node: FreshNode) -> None:
+def test_equal_fetches_of_unequal_peers(bus: NodeBus, transport: Transport, fresh_node: FreshNode) -> None:
     """Peers that fetch the same under the same id are told what each of them may see, as each of them may use it."""
     owner = bus.peer(2, transport)
     guest = bus.peer(2, transport, node=fresh_node(2))
@@ -232,10 +234,10 @@ def test_equal_fetches_of_unequal_peers(bus: Bus, transport: Transport, fresh_no
     owner.change("pump/new", 4)
     owner.change("pump/open", 5)
     owner.remove("pump/new")
-    told = [[(one["path"], one["value"], "fetchOnly" in one) for one in fetch.seen(owner)] for fetch in fetches]
+    received = [[(one["path"], one["value"], "fetchOnly" in one) for one in fetch.seen(owner)] for fetch in fetches]
     opened = [("pump/open", 3, False), ("pump/open", 5, False)]
-    assert told[0] == opened
-    for fetch_only, seen in ((True, told[1]), (False, told[2])):
+    assert received[0] == opened
+    for fetch_only, seen in ((True, received[1]), (False, received[2])):
         assert seen == [
             ("pump/old", 1, fetch_only),
             ("pump/new", 2, fetch_only),
@@ -246,7 +248,7 @@ def test_equal_fetches_of_unequal_peers(bus: Bus, transport: Transport, fresh_no
         ]
 
 
-def test_a_missing_group_list_does_not_restrict(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_missing_group_list_does_not_restrict(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A state that names only who may set it is seen by every user."""
     owner, viewer = bus.peer(classic, transport), login(bus, classic, transport, "vera")
     owner.add_state("pump/speed", 1, access={"setGroups": ["operators"]})
@@ -255,7 +257,7 @@ def test_a_missing_group_list_does_not_restrict(bus: Bus, classic: Version, tran
     assert is_unauthorized(lambda: viewer.set("pump/speed", 2), classic, "pump/speed")
 
 
-def test_an_empty_group_does_not_restrict(bus: Bus, version: Version, transport: Transport) -> None:
+def test_an_empty_group_does_not_restrict(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A node-jet 3 state that names only a write group is seen by every user, and only that group sets it."""
     owner = bus.peer(3, transport)
     viewer, operator = (login(bus, version, transport, user) for user in ("vera", "otto"))
@@ -266,7 +268,7 @@ def test_an_empty_group_does_not_restrict(bus: Bus, version: Version, transport:
     assert owner.asked()["value"] == 3
 
 
-def test_an_admin_adds_users(bus: Bus, transport: Transport) -> None:
+def test_an_admin_adds_users(bus: NodeBus, transport: Transport) -> None:
     """An admin of node-jet 3 adds users with groups; they log in at once, and nobody else may add users."""
     admin = login(bus, 3, transport, "alma")
     name = f"new-by-{transport}"

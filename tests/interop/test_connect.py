@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from interop.node import DEADLINE_S, Bus, JetError, Transport, Version, event
+from support.node import DEADLINE_S, JetError, NodeBus, Transport, Version, event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.interop
 
 
-def test_info_offers_all_that_the_clients_look_for(bus: Bus, version: Version, transport: Transport) -> None:
+def test_info_offers_all_that_the_clients_look_for(bus: NodeBus, version: Version, transport: Transport) -> None:
     """The daemon tells its name and version and offers full fetching, batches and authentication."""
     info = bus.peer(version, transport).info()
     assert isinstance(info["name"], str)
@@ -28,18 +28,18 @@ def test_info_offers_all_that_the_clients_look_for(bus: Bus, version: Version, t
     assert info["features"]["authentication"] is True
 
 
-def test_a_connected_peer_knows_the_daemon(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_connected_peer_knows_the_daemon(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A peer that has connected holds the daemon's info."""
     peer = bus.peer(classic, transport)
     assert peer.do("daemonInfo") == peer.info()
 
 
-def test_a_peer_can_give_its_name(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_peer_can_give_its_name(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A peer may configure its name."""
     assert bus.peer(version, transport).do("configure", params={"name": "pump"}) is True
 
 
-def test_closing_ends_the_connection(bus: Bus, version: Version, transport: Transport) -> None:
+def test_closing_ends_the_connection(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A peer is connected until it closes."""
     peer = bus.peer(version, transport)
     assert peer.do("isConnected") is True
@@ -50,7 +50,7 @@ def test_closing_ends_the_connection(bus: Bus, version: Version, transport: Tran
 def test_a_stopped_daemon_closes_its_connections(
     start_daemon: Daemons, bus_of: BusOf, version: Version, transport: Transport
 ) -> None:
-    """When the daemon stops, its peers notice and refuse further requests with ConnectionClosed."""
+    """Peers of a daemon that stops notice it and refuse further requests with ConnectionClosed."""
     bus = bus_of(start_daemon())
     peer = bus.peer(version, transport)
     noticed = peer.begin("closed")
@@ -86,7 +86,7 @@ def test_a_peer_whose_login_takes_long_is_not_a_dead_one(
     assert refused.value.code == -32602 if version == 3 else refused.value.kind == "InvalidPassword"
 
 
-def test_a_node_jet_3_peer_may_connect_again(bus: Bus, transport: Transport) -> None:
+def test_a_node_jet_3_peer_may_connect_again(bus: NodeBus, transport: Transport) -> None:
     """A node-jet 3 peer is known as such when it connects a second time and goes on counting its requests."""
     owner, client = bus.peer(3, transport), bus.peer(3, transport)
     for peer in (owner, client):

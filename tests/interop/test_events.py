@@ -1,4 +1,4 @@
-"""What fetchers of each version are told about states and methods."""
+"""Events of states and methods for fetchers of each version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interop.node import Bus, JetError, Peer, Transport, Version, event
+from support.node import JetError, NodeBus, Peer, Transport, Version, event
 
 if TYPE_CHECKING:
     from interop.conftest import FreshNode
@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def test_a_fetch_follows_the_life_of_a_state(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_fetch_follows_the_life_of_a_state(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A state's add, change and remove reach a fetcher in that order, in the words of its version."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     fetch = client.fetch(("path", "startsWith", "pump/"))
@@ -49,17 +49,17 @@ def test_a_fetch_follows_the_life_of_a_state(bus: Bus, version: Version, transpo
     ]
 
 
-def test_the_initial_events_are_complete(bus: Bus, version: Version, transport: Transport) -> None:
+def test_the_initial_events_are_complete(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A new fetch tells of every state that exists, in the order in which they were added."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     paths = [f"cell/{number * 37 % 200}" for number in range(200)]
     owner.do("batch", steps=[{"op": "addState", "path": path, "value": path} for path in paths])
     events = client.fetch(("path", "startsWith", "cell/")).seen()
-    assert [(told["path"], told["value"]) for told in events] == [(path, path) for path in paths]
+    assert [(received["path"], received["value"]) for received in events] == [(path, path) for path in paths]
 
 
-def test_no_event_is_lost_behind_the_initial_ones(bus: Bus, version: Version, transport: Transport) -> None:
-    """What changes while a fetch begins is told once, after the initial event of that state."""
+def test_no_event_is_lost_behind_the_initial_ones(bus: NodeBus, version: Version, transport: Transport) -> None:
+    """Changes while a fetch begins are reported once, after the initial event of that state."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 0)
     changes = [owner.begin("change", path="pump/speed", value=value) for value in range(1, 101)]
@@ -72,7 +72,7 @@ def test_no_event_is_lost_behind_the_initial_ones(bus: Bus, version: Version, tr
     assert events[1:] == [event(client, "change", "pump/speed", value) for value in range(first + 1, 101)]
 
 
-def test_a_fetch_without_rules_tells_of_everything(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_fetch_without_rules_tells_of_everything(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A fetch without rules tells of all states of all peers, and of nothing else."""
     owners = [bus.peer(version, transport) for _ in range(3)]
     for number, owner in enumerate(owners):
@@ -81,7 +81,7 @@ def test_a_fetch_without_rules_tells_of_everything(bus: Bus, version: Version, t
     assert client.fetch().seen() == [event(client, "add", f"cell/{number}", number) for number in range(3)]
 
 
-def test_methods_are_told_without_a_value(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_methods_are_told_without_a_value(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A method's events have no value."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_method("pump/start")
@@ -95,7 +95,7 @@ def test_methods_are_told_without_a_value(bus: Bus, classic: Version, transport:
     ]
 
 
-def test_node_jet_3_is_told_of_states_only(bus: Bus, version: Version, transport: Transport) -> None:
+def test_node_jet_3_is_told_of_states_only(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A node-jet 3 fetcher hears nothing of methods, whoever owns them."""
     owner, client = bus.peer(version, transport), bus.peer(3, transport)
     owner.add_method("pump/start")
@@ -106,7 +106,7 @@ def test_node_jet_3_is_told_of_states_only(bus: Bus, version: Version, transport
     assert fetch.seen(owner) == [event(client, "add", "pump/speed", 1)]
 
 
-def test_values_arrive_as_they_were_added(bus: Bus, version: Version, transport: Transport) -> None:
+def test_values_arrive_as_they_were_added(bus: NodeBus, version: Version, transport: Transport) -> None:
     """Every value that JavaScript can write in JSON reaches the fetchers of a new state unchanged."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     for name, value in VALUES.items():
@@ -114,7 +114,7 @@ def test_values_arrive_as_they_were_added(bus: Bus, version: Version, transport:
     assert client.fetch().seen() == [event(client, "add", name, value) for name, value in VALUES.items()]
 
 
-def test_values_arrive_as_they_were_changed(bus: Bus, version: Version, transport: Transport) -> None:
+def test_values_arrive_as_they_were_changed(bus: NodeBus, version: Version, transport: Transport) -> None:
     """Every value that JavaScript can write in JSON reaches the fetchers of a changed state unchanged."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("cell", "start")
@@ -127,7 +127,7 @@ def test_values_arrive_as_they_were_changed(bus: Bus, version: Version, transpor
     ]
 
 
-def test_null_is_a_value(bus: Bus, version: Version, transport: Transport) -> None:
+def test_null_is_a_value(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A state may be added as null and set to null: it stays a state, and its events carry the null."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/target", None)
@@ -155,13 +155,13 @@ def test_null_is_a_value(bus: Bus, version: Version, transport: Transport) -> No
         "$own",
     ],
 )
-def test_any_text_is_a_path(bus: Bus, version: Version, transport: Transport, path: str) -> None:
+def test_any_text_is_a_path(bus: NodeBus, version: Version, transport: Transport, path: str) -> None:
     """A path may hold any text: it is added, fetched, set, read and removed under exactly this text."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     fetch = client.fetch(("path", "equals", path))
     owner.add_state(path, 1)
     client.set(path, 2)
-    assert [(told["path"], told["value"]) for told in client.get(path={"equals": path})] == [(path, 2)]
+    assert [(received["path"], received["value"]) for received in client.get(path={"equals": path})] == [(path, 2)]
     owner.remove(path)
     assert fetch.seen(owner) == [
         event(client, "add", path, 1),
@@ -170,7 +170,7 @@ def test_any_text_is_a_path(bus: Bus, version: Version, transport: Transport, pa
     ]
 
 
-def test_a_fetch_only_state_says_so(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_fetch_only_state_says_so(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A state that its owner does not let anybody set is added with fetchOnly; later events do not repeat it."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/old", 1, handler=None)
@@ -186,7 +186,7 @@ def test_a_fetch_only_state_says_so(bus: Bus, classic: Version, transport: Trans
     ]
 
 
-def test_states_above_states(bus: Bus, version: Version, transport: Transport) -> None:
+def test_states_above_states(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A component and its children may all be states, in whatever order they are added."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump", 1)
@@ -202,7 +202,7 @@ def test_states_above_states(bus: Bus, version: Version, transport: Transport) -
     ]
 
 
-def test_an_equal_value_is_news_again(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_an_equal_value_is_news_again(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """An owner that publishes the same value again is heard again."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1)
@@ -214,14 +214,14 @@ def test_an_equal_value_is_news_again(bus: Bus, classic: Version, transport: Tra
     ]
 
 
-def test_a_change_can_be_confirmed(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_change_can_be_confirmed(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A change sent as a request is answered with true."""
     owner = bus.peer(classic, transport)
     owner.add_state("pump/speed", 1)
     assert owner.do("change", path="pump/speed", value=2, confirmed=True) is True
 
 
-def test_a_removed_path_can_be_added_again(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_removed_path_can_be_added_again(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A path that was removed is free again, for any peer."""
     first, second, client = (bus.peer(version, transport) for _ in range(3))
     fetch = client.fetch(("path", "equals", "pump/speed"))
@@ -235,7 +235,7 @@ def test_a_removed_path_can_be_added_again(bus: Bus, version: Version, transport
     ]
 
 
-def test_a_peer_fetches_its_own_states(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_peer_fetches_its_own_states(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A peer hears of its own states like any other fetcher."""
     peer = bus.peer(version, transport)
     peer.add_state("pump/speed", 1)
@@ -251,7 +251,7 @@ def test_a_peer_fetches_its_own_states(bus: Bus, version: Version, transport: Tr
     ]
 
 
-def test_the_fetches_of_a_peer_are_independent(bus: Bus, version: Version, transport: Transport) -> None:
+def test_the_fetches_of_a_peer_are_independent(bus: NodeBus, version: Version, transport: Transport) -> None:
     """Each fetch of a peer hears what its own rule matches; ending one leaves the others."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     pumps = client.fetch(("path", "startsWith", "pump/"))
@@ -259,15 +259,15 @@ def test_the_fetches_of_a_peer_are_independent(bus: Bus, version: Version, trans
     owner.add_state("pump/speed", 1)
     owner.add_state("pump/heat", 2)
     owner.add_state("fan/speed", 3)
-    assert [told["path"] for told in pumps.seen(owner)] == ["pump/speed", "pump/heat"]
-    assert [told["path"] for told in speeds.seen(owner)] == ["pump/speed", "fan/speed"]
+    assert [received["path"] for received in pumps.seen(owner)] == ["pump/speed", "pump/heat"]
+    assert [received["path"] for received in speeds.seen(owner)] == ["pump/speed", "fan/speed"]
     pumps.unfetch()
     owner.change("pump/speed", 4)
     assert speeds.seen(owner) == [event(client, "change", "pump/speed", 4)]
     assert pumps.seen() == []
 
 
-def test_nothing_is_told_after_unfetch(bus: Bus, version: Version, transport: Transport) -> None:
+def test_nothing_is_told_after_unfetch(bus: NodeBus, version: Version, transport: Transport) -> None:
     """After unfetch there are no more frames of that fetch, and the peer may fetch anew."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -281,7 +281,7 @@ def test_nothing_is_told_after_unfetch(bus: Bus, version: Version, transport: Tr
     assert client.fetch(("path", "equals", "pump/speed")).seen() == [event(client, "add", "pump/speed", 2)]
 
 
-def test_a_fetch_may_be_a_notification(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_fetch_may_be_a_notification(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A fetch that asks for no answer gets none, and all its events."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1)
@@ -294,7 +294,7 @@ def test_a_fetch_may_be_a_notification(bus: Bus, classic: Version, transport: Tr
     ]
 
 
-def test_a_fetcher_can_begin_again(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_fetcher_can_begin_again(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A Fetcher that was ended can be used again and is told everything anew."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -311,7 +311,7 @@ def test_a_fetcher_can_begin_again(bus: Bus, version: Version, transport: Transp
     ]
 
 
-def test_a_fetcher_can_begin_again_in_a_hurry(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_fetcher_can_begin_again_in_a_hurry(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A fetch, its end and its new beginning sent without waiting leave the fetch working."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1)
@@ -324,7 +324,7 @@ def test_a_fetcher_can_begin_again_in_a_hurry(bus: Bus, classic: Version, transp
     assert fetch.seen(owner) == [event(client, "change", "pump/speed", 2)]
 
 
-def test_a_fetch_id_is_used_once(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_fetch_id_is_used_once(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A fetch under an id that the peer uses already is refused, and the first one goes on."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     fetch = client.fetch(("path", "equals", "pump/speed"))
@@ -335,7 +335,7 @@ def test_a_fetch_id_is_used_once(bus: Bus, classic: Version, transport: Transpor
     assert fetch.seen(owner) == [event(client, "add", "pump/speed", 1)]
 
 
-def test_an_ended_fetch_cannot_be_ended(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_an_ended_fetch_cannot_be_ended(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """Ending a fetch that does not exist any more is refused."""
     fetch = bus.peer(classic, transport).fetch(("path", "equals", "pump/speed"))
     fetch.unfetch()
@@ -344,7 +344,7 @@ def test_an_ended_fetch_cannot_be_ended(bus: Bus, classic: Version, transport: T
     assert refused.value.code == -32602
 
 
-def test_peers_with_equal_fetch_ids(bus: Bus, transport: Transport, fresh_node: FreshNode) -> None:
+def test_peers_with_equal_fetch_ids(bus: NodeBus, transport: Transport, fresh_node: FreshNode) -> None:
     """Peers that use the same fetch ids are each told everything in order, also around their own requests."""
     owner = bus.peer(2, transport)
     owner.add_state("pump/speed", 0)
@@ -362,13 +362,13 @@ def test_peers_with_equal_fetch_ids(bus: Bus, transport: Transport, fresh_node: 
             clients[value // 3 % 3].set("pump/speed", value)
         owner.info()
 
-    def told(client: Peer, first: int, last: int) -> list[dict[str, Any]]:
+    def received(client: Peer, first: int, last: int) -> list[dict[str, Any]]:
         changes = (event(client, "change", "pump/speed", value) for value in range(first + 1, last + 1))
         return [event(client, "add", "pump/speed", first), *changes]
 
-    assert fetches[0].seen(owner) == told(clients[0], 0, 10) + told(clients[0], 20, 30)
-    assert fetches[1].seen(owner) == told(clients[1], 0, 30)
-    assert fetches[2].seen(owner) == told(clients[2], 0, 30)
+    assert fetches[0].seen(owner) == received(clients[0], 0, 10) + received(clients[0], 20, 30)
+    assert fetches[1].seen(owner) == received(clients[1], 0, 30)
+    assert fetches[2].seen(owner) == received(clients[2], 0, 30)
     assert {_fetch_id(client) for client in clients} == {"__f__1"}
 
 
@@ -376,3 +376,27 @@ def _fetch_id(client: Peer) -> str:
     sent = next(frame for frame in client.frames if frame.startswith("sent") and '"fetch"' in frame)
     fetch_id: str = json.loads(sent.removeprefix("sent"))["params"]["id"]
     return fetch_id
+
+
+def test_descriptions_change_nothing_for_node_jet(bus: NodeBus, version: Version, transport: Transport) -> None:
+    """A state with schema, time and quality looks to node-jet like any other, and so does one that is stale."""
+    client = bus.peer(version, transport)
+    fetch = client.fetch(("path", "startsWith", "pump/"))
+    with bus.daemon.connect() as owner, bus.daemon.connect() as watcher:
+        watcher.result("fetch", {"id": "f", "meta": True})
+        schema = {"unit": "rpm", "maximum": 3000, "stale": 0.05}
+        described = {"schema": schema, "check": "schema", "ts": 1_000_000, "quality": "bad"}
+        owner.result("add", {"path": "pump/speed", "value": 1, **described})
+        owner.result("change", {"path": "pump/speed", "value": 2, "ts": 2_000_000, "quality": "uncertain"})
+        while not watcher.receive()["params"].get("stale"):
+            pass
+        owner.result("change", {"path": "pump/speed", "schema": {"unit": "1/min"}})
+        owner.result("change", {"path": "pump/speed", "value": 3, "ts": 1_500_000, "past": True})
+        owner.result("change", {"path": "pump/speed", "value": 4, "schema": {}})
+        owner.result("remove", {"path": "pump/speed"})
+    assert fetch.seen() == [
+        event(client, "add", "pump/speed", 1),
+        event(client, "change", "pump/speed", 2),
+        event(client, "change", "pump/speed", 4),
+        event(client, "remove", "pump/speed", 4),
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interop.node import Bus, JetError, Peer, Transport, Version, event
+from support.node import JetError, NodeBus, Peer, Transport, Version, event
 
 pytestmark = pytest.mark.interop
 
@@ -18,17 +18,17 @@ INVALID_PARAMS = -32602
 
 
 @pytest.fixture(params=KINDS, ids=[f"owner-nj{version}-{transport}" for version, transport in KINDS])
-def owner(bus: Bus, request: pytest.FixtureRequest) -> Peer:
+def owner(bus: NodeBus, request: pytest.FixtureRequest) -> Peer:
     return bus.peer(*request.param)
 
 
 @pytest.fixture(params=KINDS, ids=[f"client-nj{version}-{transport}" for version, transport in KINDS])
-def client(bus: Bus, request: pytest.FixtureRequest) -> Peer:
+def client(bus: NodeBus, request: pytest.FixtureRequest) -> Peer:
     return bus.peer(*request.param)
 
 
 def set_result(owner: Peer, path: str, value: Any) -> Any:
-    """What an owner of this version answers to a set."""
+    """Return the response of an owner of this version to a set."""
     return {"path": path, "value": value} if owner.version == 3 else True
 
 
@@ -68,7 +68,7 @@ def test_set(owner: Peer, client: Peer) -> None:
     for value in (2**53 - 1, None, {"größe": [0.5, False]}):
         assert client.set("pump/speed", value) == set_result(owner, "pump/speed", value)
         assert owner.asked()["value"] == value
-    assert [told["value"] for told in fetch.seen(owner)] == [1, 2**53 - 1, None, {"größe": [0.5, False]}]
+    assert [received["value"] for received in fetch.seen(owner)] == [1, 2**53 - 1, None, {"größe": [0.5, False]}]
 
 
 def test_call(owner: Peer, client: Peer) -> None:
@@ -79,7 +79,7 @@ def test_call(owner: Peer, client: Peer) -> None:
 
 
 def test_refusal(owner: Peer, client: Peer) -> None:
-    """What an owner of any version refuses is an error of the same code for a client of any version."""
+    """A refusal by an owner of any version is an error of the same code for a client of any version."""
     owner.add_state("pump/speed", 1, "refuse")
     with pytest.raises(JetError) as refused:
         client.set("pump/speed", 2)
@@ -93,7 +93,7 @@ def test_refusal(owner: Peer, client: Peer) -> None:
         assert (error.kind, error.message) == ("InvalidArgument", "refused by the owner")
 
 
-def test_all_on_one_bus(bus: Bus) -> None:
+def test_all_on_one_bus(bus: NodeBus) -> None:
     """Peers of all versions and transports share one tree: each sees and sets the states of all."""
     peers = [bus.peer(version, transport) for version, transport in KINDS]
     paths = [f"cell/{version}-{transport}" for version, transport in KINDS]

@@ -1,4 +1,4 @@
-"""What the others notice when a peer goes."""
+"""Effects of a lost peer on the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interop.node import DEADLINE_S, Bus, JetError, Transport, Version, event
+from support.node import DEADLINE_S, JetError, NodeBus, Transport, Version, event
 
 if TYPE_CHECKING:
     from interop.conftest import FreshNode
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.interop
 INTERNAL_ERROR = -32603
 
 
-def test_the_states_of_a_closed_owner_are_removed(bus: Bus, version: Version, transport: Transport) -> None:
-    """When an owner closes, its states are removed in the order in which they were added."""
+def test_the_states_of_a_closed_owner_are_removed(bus: NodeBus, version: Version, transport: Transport) -> None:
+    """The states of an owner that closes are removed in the order in which they were added."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     for path, value in {"pump/b": 1, "pump/a": 2, "pump/c": 3}.items():
         owner.add_state(path, value)
@@ -34,9 +34,9 @@ def test_the_states_of_a_closed_owner_are_removed(bus: Bus, version: Version, tr
 
 
 def test_the_states_of_a_killed_owner_are_removed(
-    bus: Bus, version: Version, transport: Transport, fresh_node: FreshNode
+    bus: NodeBus, version: Version, transport: Transport, fresh_node: FreshNode
 ) -> None:
-    """When an owner's process dies, its states are removed and their paths are free."""
+    """The states of an owner whose process dies are removed, and their paths are free."""
     doomed = fresh_node(version)
     owner, client = bus.peer(version, transport, node=doomed), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -53,7 +53,7 @@ def test_the_states_of_a_killed_owner_are_removed(
     ids=["set", "call"],
 )
 def test_requests_to_a_lost_owner_fail(
-    bus: Bus, classic: Version, version: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, classic: Version, version: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """A request that is open when its owner goes fails at once, before the owner's states are removed."""
     owner, client = bus.peer(classic, transport), bus.peer(version, transport)
@@ -77,7 +77,7 @@ def test_requests_to_a_lost_owner_fail(
     assert "-32603" in last[0], "the failure comes first"
 
 
-def test_a_lost_requester_harms_nobody(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_lost_requester_harms_nobody(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """An owner may answer a requester that has gone; the state changes for everybody else."""
     owner, requester, client = (bus.peer(classic, transport) for _ in range(3))
     owner.add_state("pump/speed", 1, "later")
@@ -93,8 +93,8 @@ def test_a_lost_requester_harms_nobody(bus: Bus, classic: Version, transport: Tr
     ]
 
 
-def test_a_lost_fetcher_harms_nobody(bus: Bus, version: Version, transport: Transport) -> None:
-    """When a fetcher goes, the others with the same rule are told as before."""
+def test_a_lost_fetcher_harms_nobody(bus: NodeBus, version: Version, transport: Transport) -> None:
+    """Other fetchers with the rule of a peer that is gone still receive events."""
     owner, leaving, staying = (bus.peer(version, transport) for _ in range(3))
     rule = ("path", "equals", "pump/speed")
     gone, kept = leaving.fetch(rule), staying.fetch(rule)

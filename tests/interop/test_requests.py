@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interop.node import DEADLINE_S, Bus, JetError, Peer, Transport, Version, event
+from support.node import DEADLINE_S, JetError, NodeBus, Peer, Transport, Version, event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def own(owner: Peer, op: str, handler: str) -> None:
 # --- set ---
 
 
-def test_set_reaches_owner_and_fetchers(bus: Bus, version: Version, transport: Transport) -> None:
+def test_set_reaches_owner_and_fetchers(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A set is handed to the owner's handler; what the owner makes of it is answered and told to fetchers."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 100)
@@ -65,7 +65,7 @@ def test_set_reaches_owner_and_fetchers(bus: Bus, version: Version, transport: T
 
 
 @pytest.mark.parametrize("value", [0, False, "", None, [], {}, 2**53 - 1, "Öl", {"a": [None]}], ids=repr)
-def test_set_answers_with_the_value(bus: Bus, classic: Version, transport: Transport, value: Any) -> None:
+def test_set_answers_with_the_value(bus: NodeBus, classic: Version, transport: Transport, value: Any) -> None:
     """With valueAsResult a set is answered with the new value, whatever it is."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 100)
@@ -75,8 +75,8 @@ def test_set_answers_with_the_value(bus: Bus, classic: Version, transport: Trans
     assert owner.asked()["value"] == value
 
 
-def test_set_answers_with_the_adapted_value(bus: Bus, classic: Version, transport: Transport) -> None:
-    """When the owner takes another value than asked, valueAsResult and the fetchers tell that value."""
+def test_set_answers_with_the_adapted_value(bus: NodeBus, classic: Version, transport: Transport) -> None:
+    """If the owner takes another value than requested, valueAsResult and the fetchers report that value."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1, "clamp")
     fetch = client.fetch(("path", "equals", "pump/speed"))
@@ -87,7 +87,7 @@ def test_set_answers_with_the_adapted_value(bus: Bus, classic: Version, transpor
     ]
 
 
-def test_set_without_a_change(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_set_without_a_change(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """An owner may accept a set without publishing a change."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1, "quiet")
@@ -96,7 +96,7 @@ def test_set_without_a_change(bus: Bus, classic: Version, transport: Transport) 
     assert fetch.seen(owner) == [event(client, "add", "pump/speed", 1)]
 
 
-def test_set_answered_later(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_set_answered_later(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """An owner may answer a set when it is ready, with the value it has then."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1, "later")
@@ -110,7 +110,7 @@ def test_set_answered_later(bus: Bus, classic: Version, transport: Transport) ->
     ]
 
 
-def test_set_of_a_fetch_only_state(bus: Bus, classic: Version, version: Version, transport: Transport) -> None:
+def test_set_of_a_fetch_only_state(bus: NodeBus, classic: Version, version: Version, transport: Transport) -> None:
     """A state without a set handler is fetch-only: the daemon refuses to set it."""
     owner, client = bus.peer(classic, transport), bus.peer(version, transport)
     owner.add_state("pump/heat", 20, handler=None)
@@ -128,7 +128,7 @@ ARGUMENTS: list[Any] = [[], [1, "two", None, {"3": [4]}], {}, {"speed": 5, "unit
 
 
 @pytest.mark.parametrize("args", ARGUMENTS, ids=["none", "mixed", "empty", "named", "long"])
-def test_call_hands_over_its_arguments(bus: Bus, classic: Version, transport: Transport, args: Any) -> None:
+def test_call_hands_over_its_arguments(bus: NodeBus, classic: Version, transport: Transport, args: Any) -> None:
     """A call brings its arguments to the owner and the owner's result back, unchanged."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_method("pump/echo", "echo")
@@ -137,7 +137,7 @@ def test_call_hands_over_its_arguments(bus: Bus, classic: Version, transport: Tr
 
 
 @pytest.mark.parametrize("value", [0, False, "", None, [], {}, 1 - 2**53, 0.5, "Öl"], ids=repr)
-def test_call_result_may_be_anything(bus: Bus, classic: Version, transport: Transport, value: Any) -> None:
+def test_call_result_may_be_anything(bus: NodeBus, classic: Version, transport: Transport, value: Any) -> None:
     """The result of a call is what the owner answers, also false, null or empty."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_method("pump/first", "first")
@@ -146,7 +146,7 @@ def test_call_result_may_be_anything(bus: Bus, classic: Version, transport: Tran
     assert type(result) is type(value)
 
 
-def test_call_without_a_result(bus: Bus, version: Version, transport: Transport) -> None:
+def test_call_without_a_result(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A method that returns nothing answers an empty object; node-jet 3 methods always do."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_method("pump/start")
@@ -154,7 +154,7 @@ def test_call_without_a_result(bus: Bus, version: Version, transport: Transport)
     assert owner.asked()["value"] == ["now"]
 
 
-def test_call_without_arguments_from_node_jet_3(bus: Bus, version: Version, transport: Transport) -> None:
+def test_call_without_arguments_from_node_jet_3(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A node-jet 3 call without arguments brings an empty object, and to a node-jet 3 owner nothing."""
     owner, client = bus.peer(version, transport), bus.peer(3, transport)
     owner.add_method("pump/start")
@@ -162,7 +162,7 @@ def test_call_without_arguments_from_node_jet_3(bus: Bus, version: Version, tran
     assert owner.asked().get("value") == (None if version == 3 else {})
 
 
-def test_call_answered_later(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_call_answered_later(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """An owner may answer a call when it is ready."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_method("pump/start", "later")
@@ -176,7 +176,7 @@ def test_call_answered_later(bus: Bus, classic: Version, transport: Transport) -
 
 @each_request
 def test_requests_are_answered_in_any_order(
-    bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """Answers in another order find their requests, also across requesters with equal ids."""
     owner = bus.peer(classic, transport)
@@ -194,7 +194,7 @@ def test_requests_are_answered_in_any_order(
 
 @each_request
 def test_many_requests_in_flight(
-    bus: Bus, version: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, version: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """A hundred requests at once reach the owner in their order and are all answered."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
@@ -208,7 +208,7 @@ def test_many_requests_in_flight(
 
 @each_request
 def test_a_request_may_be_a_notification(
-    bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """A set or call that skips its result reaches the owner and is not answered."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
@@ -223,7 +223,9 @@ def test_a_request_may_be_a_notification(
 
 
 @each_request
-def test_refused_by_the_owner(bus: Bus, version: Version, transport: Transport, op: str, args: dict[str, Any]) -> None:
+def test_refused_by_the_owner(
+    bus: NodeBus, version: Version, transport: Transport, op: str, args: dict[str, Any]
+) -> None:
     """An owner's InvalidArgument is the requester's InvalidArgument, with its text; nothing is published."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     own(owner, op, "refuse")
@@ -239,7 +241,9 @@ def test_refused_by_the_owner(bus: Bus, version: Version, transport: Transport, 
 
 
 @each_request
-def test_failed_in_the_owner(bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]) -> None:
+def test_failed_in_the_owner(
+    bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
+) -> None:
     """Any other exception of an owner is rejected as PeerError, with its text."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     own(owner, op, "fail")
@@ -249,7 +253,7 @@ def test_failed_in_the_owner(bus: Bus, classic: Version, transport: Transport, o
 
 @each_request
 def test_errors_of_the_owners_own(
-    bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """An error with a code of the owner's own reaches the requester unchanged."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
@@ -259,7 +263,7 @@ def test_errors_of_the_owners_own(
 
 
 @each_request
-def test_refused_later(bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]) -> None:
+def test_refused_later(bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]) -> None:
     """An owner that answers late may answer with an error."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     own(owner, op, "later")
@@ -271,7 +275,7 @@ def test_refused_later(bus: Bus, classic: Version, transport: Transport, op: str
 
 @each_request
 def test_an_owner_that_does_not_answer(
-    bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """A request ends with PeerTimeout after its timeout; the late answer is dropped and harms nobody."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
@@ -304,7 +308,7 @@ def test_the_timeout_of_the_daemon(
 
 @each_request
 def test_a_path_that_does_not_exist(
-    bus: Bus, version: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, version: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
     """A request for a path that nobody owns is rejected as NotFound."""
     error = rejection(lambda: bus.peer(version, transport).do(op, **args))
@@ -314,7 +318,7 @@ def test_a_path_that_does_not_exist(
         assert error.kind == "NotFound"
 
 
-def test_a_set_needs_a_value(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_set_needs_a_value(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A set without a value is refused and does not reach the owner."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -325,9 +329,9 @@ def test_a_set_needs_a_value(bus: Bus, version: Version, transport: Transport) -
 
 @each_request
 def test_removal_does_not_cancel_requests(
-    bus: Bus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
+    bus: NodeBus, classic: Version, transport: Transport, op: str, args: dict[str, Any]
 ) -> None:
-    """What was asked before a removal may be answered after it."""
+    """A request sent before a removal may be answered after it."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     own(owner, op, "later")
     pending = client.begin(op, **args, options={"valueAsResult": True})
@@ -337,7 +341,7 @@ def test_removal_does_not_cancel_requests(
     assert pending.result(DEADLINE_S) == "done"
 
 
-def test_a_method_cannot_be_set(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_method_cannot_be_set(bus: NodeBus, version: Version, transport: Transport) -> None:
     """Setting a method is refused and does not reach its owner."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_method("pump/start")
@@ -346,7 +350,7 @@ def test_a_method_cannot_be_set(bus: Bus, version: Version, transport: Transport
     assert owner.asked()["value"] == ["first"]
 
 
-def test_a_state_cannot_be_called(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_state_cannot_be_called(bus: NodeBus, version: Version, transport: Transport) -> None:
     """Calling a state is refused and does not reach its owner."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -366,7 +370,7 @@ def is_occupied(error: JetError, version: Version, path: str) -> bool:
 
 @pytest.mark.parametrize("second", ["same peer", "other peer"])
 @pytest.mark.parametrize("existing", ["add_state", "add_method"])
-def test_an_occupied_path(bus: Bus, version: Version, transport: Transport, existing: str, second: str) -> None:
+def test_an_occupied_path(bus: NodeBus, version: Version, transport: Transport, existing: str, second: str) -> None:
     """A path is given once: a second state or method there is rejected as Occupied and the first goes on."""
     owner = bus.peer(version, transport)
     other = owner if second == "same peer" else bus.peer(version, transport)
@@ -411,8 +415,8 @@ def test_a_flat_tree_has_leaves_below_leaves(
     assert client.fetch().seen() == [event(client, "add", path, path) for path in ("a/b", "a", "a/b/c")]
 
 
-def test_removing_twice(bus: Bus, version: Version, transport: Transport) -> None:
-    """What is removed already cannot be removed: NotFound."""
+def test_removing_twice(bus: NodeBus, version: Version, transport: Transport) -> None:
+    """Removing an element twice is an error: NotFound."""
     owner = bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
     owner.remove("pump/speed")
@@ -423,7 +427,7 @@ def test_removing_twice(bus: Bus, version: Version, transport: Transport) -> Non
         assert error.kind == "NotFound"
 
 
-def test_removing_what_others_own(bus: Bus, version: Version, transport: Transport) -> None:
+def test_removing_what_others_own(bus: NodeBus, version: Version, transport: Transport) -> None:
     """Only its owner removes a state."""
     owner, other = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 1)
@@ -436,7 +440,7 @@ def test_removing_what_others_own(bus: Bus, version: Version, transport: Transpo
 # --- batches ---
 
 
-def test_a_batch_is_done_in_order(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_batch_is_done_in_order(bus: NodeBus, version: Version, transport: Transport) -> None:
     """The requests of a batch are done in order, each with its own outcome; a failure does not stop the rest."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     fetch = client.fetch(("path", "startsWith", "pump/"))

@@ -1,4 +1,4 @@
-"""Which states a fetch or get selects, with the rules as each version writes them."""
+"""Selection of states by fetch and get, with the rules as each version writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from interop.node import Bus, JetError, Rule, Transport, Version, event
+from support.node import JetError, NodeBus, Rule, Transport, Version, event
 
 pytestmark = pytest.mark.interop
 
@@ -89,7 +89,7 @@ def named(table: dict[str, Any]) -> pytest.MarkDecorator:
 
 @named(PATH_RULES)
 def test_path_rules(
-    bus: Bus, version: Version, transport: Transport, rules: dict[str, Any], selected: list[str]
+    bus: NodeBus, version: Version, transport: Transport, rules: dict[str, Any], selected: list[str]
 ) -> None:
     """A path rule selects the same states for a fetch, for a get and for states added later."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
@@ -103,7 +103,7 @@ def test_path_rules(
     assert [found["path"] for found in client.get(path=rules)] == selected
 
 
-def test_paths_of_any_case_by_name(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_paths_of_any_case_by_name(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """The client's own word for case-insensitive paths works."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("Pump/SPEED", 1)
@@ -112,7 +112,9 @@ def test_paths_of_any_case_by_name(bus: Bus, classic: Version, transport: Transp
 
 
 @named(CLASSIC_VALUE_RULES)
-def test_value_rules(bus: Bus, classic: Version, transport: Transport, rules: list[Rule], selected: list[str]) -> None:
+def test_value_rules(
+    bus: NodeBus, classic: Version, transport: Transport, rules: list[Rule], selected: list[str]
+) -> None:
     """A value rule of node-jet 1 and 2 selects by the whole value or by its fields."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     for path, value in VALUES.items():
@@ -122,7 +124,7 @@ def test_value_rules(bus: Bus, classic: Version, transport: Transport, rules: li
 
 
 @named(MODERN_VALUE_RULES)
-def test_value_rules_of_node_jet_3(bus: Bus, transport: Transport, rules: list[Rule], selected: list[str]) -> None:
+def test_value_rules_of_node_jet_3(bus: NodeBus, transport: Transport, rules: list[Rule], selected: list[str]) -> None:
     """A value rule of node-jet 3 selects by the whole value or by its fields."""
     owner, client = bus.peer(3, transport), bus.peer(3, transport)
     for path, value in VALUES.items():
@@ -130,7 +132,7 @@ def test_value_rules_of_node_jet_3(bus: Bus, transport: Transport, rules: list[R
     assert client.fetch(*rules).seen() == [event(client, "add", path, VALUES[path]) for path in selected]
 
 
-def test_a_value_enters_and_leaves_a_rule(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_value_enters_and_leaves_a_rule(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A value that stops matching is told as a remove, one that matches again as an add."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     owner.add_state("pump/speed", 5)
@@ -147,7 +149,7 @@ def test_a_value_enters_and_leaves_a_rule(bus: Bus, version: Version, transport:
     ]
 
 
-def test_a_value_that_never_matched_is_never_told(bus: Bus, version: Version, transport: Transport) -> None:
+def test_a_value_that_never_matched_is_never_told(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A state whose value does not match is not told of, nor is its removal; a later match is."""
     owner, client = bus.peer(version, transport), bus.peer(version, transport)
     fetch = client.fetch(("path", "startsWith", "pump/"), ("value", "lessThan", 10))
@@ -160,14 +162,14 @@ def test_a_value_that_never_matched_is_never_told(bus: Bus, version: Version, tr
 
 
 @pytest.mark.parametrize("rule", [("path", "resembles", "pump"), ("value", "resembles", 1)], ids=["path", "value"])
-def test_an_unknown_rule_is_refused(bus: Bus, version: Version, transport: Transport, rule: Rule) -> None:
+def test_an_unknown_rule_is_refused(bus: NodeBus, version: Version, transport: Transport, rule: Rule) -> None:
     """A fetch with a rule that does not exist is refused as invalid params."""
     with pytest.raises(JetError) as refused:
         bus.peer(version, transport).fetch(rule)
     assert refused.value.code == -32602
 
 
-def test_get_lists_states_and_methods(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_get_lists_states_and_methods(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A get lists what a fetch would tell first, with fetchOnly where due and methods without value."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("pump/speed", 1)
@@ -180,7 +182,7 @@ def test_get_lists_states_and_methods(bus: Bus, classic: Version, transport: Tra
     ]
 
 
-def test_get_of_node_jet_3_lists_paths_and_values(bus: Bus, transport: Transport) -> None:
+def test_get_of_node_jet_3_lists_paths_and_values(bus: NodeBus, transport: Transport) -> None:
     """A node-jet 3 client reads path and value from each entry of a get."""
     owner, client = bus.peer(3, transport), bus.peer(3, transport)
     owner.add_state("pump/speed", 1)
@@ -189,7 +191,7 @@ def test_get_of_node_jet_3_lists_paths_and_values(bus: Bus, transport: Transport
     assert [(entry["path"], entry["value"]) for entry in found] == [("pump/speed", 1), ("pump/heat", None)]
 
 
-def test_get_knows_value_rules(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_get_knows_value_rules(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A get takes value rules like a fetch."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     for path, value in VALUES.items():
@@ -198,7 +200,7 @@ def test_get_knows_value_rules(bus: Bus, classic: Version, transport: Transport)
     assert [found["path"] for found in client.get(valueField={"home.city": {"equals": "Ulm"}})] == ["anna"]
 
 
-def test_get_sorts(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_get_sorts(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A sorted get lists the window with the place of each entry."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     for path, value in {"c": 30, "a": 10, "d": 40, "b": 20}.items():
@@ -209,7 +211,7 @@ def test_get_sorts(bus: Bus, classic: Version, transport: Transport) -> None:
     ]
 
 
-def test_get_without_rules_lists_everything(bus: Bus, version: Version, transport: Transport) -> None:
+def test_get_without_rules_lists_everything(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A get without rules lists all states."""
     peer = bus.peer(version, transport)
     for path, value in VALUES.items():
@@ -217,6 +219,6 @@ def test_get_without_rules_lists_everything(bus: Bus, version: Version, transpor
     assert {found["path"]: found["value"] for found in peer.get()} == VALUES
 
 
-def test_get_may_find_nothing(bus: Bus, version: Version, transport: Transport) -> None:
+def test_get_may_find_nothing(bus: NodeBus, version: Version, transport: Transport) -> None:
     """A get that matches nothing is an empty list."""
     assert bus.peer(version, transport).get(path={"equals": "pump"}) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interop.node import Bus, Peer, Rule, Transport, Version, event
+from support.node import NodeBus, Peer, Rule, Transport, Version, event
 
 pytestmark = pytest.mark.interop
 
@@ -16,8 +16,8 @@ def entry(path: str, value: Any, index: int) -> dict[str, Any]:
     return {"path": path, "value": value, "index": index}
 
 
-def places(told: list[dict[str, Any]]) -> list[str]:
-    return [one["path"] for one in told]
+def places(received: list[dict[str, Any]]) -> list[str]:
+    return [one["path"] for one in received]
 
 
 def add_all(owner: Peer, states: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def add_all(owner: Peer, states: dict[str, Any]) -> None:
         owner.add_state(path, value)
 
 
-def test_an_array_is_kept_sorted(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_an_array_is_kept_sorted(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """In array mode each event is the whole window, in order, as it is now."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     add_all(owner, {"b": 20, "a": 10, "c": 30, "d": 40})
@@ -43,7 +43,7 @@ def test_an_array_is_kept_sorted(bus: Bus, classic: Version, transport: Transpor
     ]
 
 
-def test_differences_of_a_window(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_differences_of_a_window(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """In differential mode an event holds the entries new at their place and the window's length."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     add_all(owner, {"e": 5, "c": 3, "a": 1, "d": 4, "b": 2})
@@ -63,8 +63,8 @@ def test_differences_of_a_window(bus: Bus, classic: Version, transport: Transpor
     ]
 
 
-def test_a_window_further_down_shifts(bus: Bus, classic: Version, transport: Transport) -> None:
-    """What is added or removed above a window moves all of it; what happens below it is silent."""
+def test_a_window_further_down_shifts(bus: NodeBus, classic: Version, transport: Transport) -> None:
+    """Elements added or removed above a window move all of it; those below it cause no message."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     add_all(owner, {"b": 2, "c": 3, "d": 4, "e": 5, "f": 6})
     fetch = client.fetch(("sortByPath",), ("range", 2, 3), ("differential",))
@@ -79,7 +79,7 @@ def test_a_window_further_down_shifts(bus: Bus, classic: Version, transport: Tra
     ]
 
 
-def test_an_empty_window_is_told_once(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_an_empty_window_is_told_once(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """A sorted fetch begins with one event, also an empty one, and is silent while its window is empty."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     fetch = client.fetch(("sortByPath",), ("range", 3, 4), ("differential",))
@@ -104,16 +104,16 @@ def test_an_empty_window_is_told_once(bus: Bus, classic: Version, transport: Tra
     ],
     ids=["path", "path descending", "field", "deep field", "deep field descending", "with a path rule"],
 )
-def test_sort_keys(bus: Bus, classic: Version, transport: Transport, rules: list[Rule], order: list[str]) -> None:
+def test_sort_keys(bus: NodeBus, classic: Version, transport: Transport, rules: list[Rule], order: list[str]) -> None:
     """States are sorted by path or by a field of their value, up or down."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("anna", {"age": 30, "home": {"city": "Ulm"}})
     owner.add_state("bert", {"age": 40, "home": {"city": "Bonn"}})
     owner.add_state("carl", {"age": 20, "home": {"city": "Jena"}})
-    assert [places(told) for told in client.fetch(*rules, ("range", 1, 10)).seen()] == [order]
+    assert [places(received) for received in client.fetch(*rules, ("range", 1, 10)).seen()] == [order]
 
 
-def test_a_sort_key_is_a_type_rule(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_sort_key_is_a_type_rule(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """Sorting by a type of value leaves out whatever has no such value, until it has one."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     add_all(owner, {"a": 2, "b": "text", "c": 1, "d": None})
@@ -121,10 +121,10 @@ def test_a_sort_key_is_a_type_rule(bus: Bus, classic: Version, transport: Transp
     fetch = client.fetch(("sortByValue", "number"), ("range", 1, 10))
     owner.change("b", 0)
     owner.change("a", "text")
-    assert [places(told) for told in fetch.seen(owner)] == [["c", "a"], ["b", "c", "a"], ["b", "c"]]
+    assert [places(received) for received in fetch.seen(owner)] == [["c", "a"], ["b", "c", "a"], ["b", "c"]]
 
 
-def test_fetch_only_is_marked_in_a_window(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_fetch_only_is_marked_in_a_window(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """The entries of a window carry fetchOnly where due."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     owner.add_state("a", 1, handler=None)
@@ -133,7 +133,7 @@ def test_fetch_only_is_marked_in_a_window(bus: Bus, classic: Version, transport:
     assert fetch.seen() == [[{**entry("a", 1, 1), "fetchOnly": True}, entry("b", 2, 2)]]
 
 
-def test_a_sorted_fetch_ends(bus: Bus, classic: Version, transport: Transport) -> None:
+def test_a_sorted_fetch_ends(bus: NodeBus, classic: Version, transport: Transport) -> None:
     """After unfetch a sorted fetch is silent."""
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
     fetch = client.fetch(("sortByPath",), ("range", 1, 10))
@@ -144,7 +144,7 @@ def test_a_sorted_fetch_ends(bus: Bus, classic: Version, transport: Transport) -
 
 
 @pytest.mark.parametrize("window", [(1, 4), (3, 5), (6, 20)], ids=str)
-def test_a_window_never_drifts(bus: Bus, classic: Version, transport: Transport, window: tuple[int, int]) -> None:
+def test_a_window_never_drifts(bus: NodeBus, classic: Version, transport: Transport, window: tuple[int, int]) -> None:
     """Whatever owners do, the array that node-jet builds from the differences is the sorted window."""
     dice = random.Random(f"{window}")
     owner, client = bus.peer(classic, transport), bus.peer(classic, transport)
@@ -172,7 +172,7 @@ def test_a_window_never_drifts(bus: Bus, classic: Version, transport: Transport,
 
 
 @pytest.mark.parametrize("window", [(1, 2), (0, 10)], ids=str)
-def test_node_jet_3_gets_plain_events_for_a_sort(bus: Bus, transport: Transport, window: tuple[int, int]) -> None:
+def test_node_jet_3_gets_plain_events_for_a_sort(bus: NodeBus, transport: Transport, window: tuple[int, int]) -> None:
     """A node-jet 3 client cannot read windows: its sort is ignored, and it is told of every match."""
     owner, client = bus.peer(3, transport), bus.peer(3, transport)
     add_all(owner, {"b": 2, "a": 1, "c": 3})

@@ -1,1 +1,17 @@
-"""The daemon's brain: tree, fetches, routes and access. No I/O and no clock; it is told who sent what, and when."""
+"""The bus: tree, fetches, routes and access, without I/O.
+
+The daemon passes in the messages of each peer with the time, and implements the protocols in ``ports``. A message goes
+forward only::
+
+    bytes -> wire.jsonrpc -> bus.Bus.receive -> a service -> the element -> its audiences -> outboxes, journal
+
+    bus               entry point; the frequent services and routing
+    services          the other services, as a table;  ``binary_services`` for the binary protocol
+    tree, fetches     elements by path, audiences by rule
+    audiences         shared notifications;  ``sorting`` for sorted fetches
+    routes            requests that wait for an owner
+    replay, record    the past: fetches that begin there, and events for the journal
+    access, rights    permissions;  ``reservations`` of paths
+    builtin           states and methods of the daemon itself
+    ports             interfaces to the daemon
+"""

@@ -2,7 +2,8 @@
 
 While a batch is open, its session's way out is led through here. A response is known by its id; whatever is none of
 the batch's responses (events do not come this way at all) passes. The batch goes out when its last request has been
-answered, which for a set or call is when the owner answers.
+answered, which for a set or call is when the owner answers. Its members may be handled in several turns; a
+``BatchEnd`` behind them says when all are.
 
     [{"id":1,...},{"id":2,...}]   ->   receive()   ->   {"id":1,...}  {"id":2,...}   ->   [{"id":1,...},{"id":2,...}]
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from jetbus.errors import JetError
 from jetbus.wire import jsonrpc
@@ -20,6 +21,7 @@ from jetbus.wire import jsonrpc
 if TYPE_CHECKING:
     from jetbus.bus.session import Session
 
+# The bus composes every response with its id first, so the beginning is enough to tell responses from requests.
 _RESPONSE = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*"|[^,]*),"(?!method)')
 _NULL = bytes(jsonrpc.NULL)
 
@@ -33,6 +35,7 @@ class _Batch:
         self.size_bytes = 0
 
     def add(self, response_id: bytes, response: bytes) -> None:
+        # Nothing stops a peer from using one id for several requests of a batch.
         if self.awaited[response_id] > 1:
             self.awaited[response_id] -= 1
         else:
@@ -41,10 +44,26 @@ class _Batch:
         self.size_bytes += len(response)
 
     def take(self) -> bytes:
-        """The responses that have gathered, as one message."""
+        """Return the collected responses as one message and forget them."""
         message = b"[" + b",".join(self.responses) + b"]"
         self.responses, self.size_bytes = [], 0
         return message
+
+
+class BatchEnd(bytes):
+    """End of a batch among the messages that wait: no message, and no JSON, so that it costs the usual ones nothing."""
+
+    _batches: Batches
+    _batch: _Batch
+
+    def __new__(cls, batches: Batches, batch: _Batch) -> Self:
+        end = super().__new__(cls)
+        end._batches, end._batch = batches, batch
+        return end
+
+    def close(self) -> None:
+        """Answer the batch as soon as its last request is answered."""
+        self._batches.end(self._batch)
 
 
 class Batches:
@@ -57,15 +76,25 @@ class Batches:
         self._open: list[_Batch] = []
         self._handled: _Batch | None = None
 
-    def handle(self, awaited: Sequence[bytes], receive: Callable[[], None]) -> None:
-        """Let ``receive`` handle a batch whose requests have these ids."""
+    def open(self, awaited: Sequence[bytes]) -> BatchEnd:
+        """Begin a batch whose requests have these ids; return what is to be handled behind its last member."""
         session, batch = self._session, _Batch(awaited)
         self._open.append(batch)
+        # Responses come without a header, since they are parts of a message, and get one in ``_send``.
         session.batches, session.header, session.put = self, _no_header, self.put
         self._handled = batch
-        receive()
-        self._handled = None
-        self._close_if_answered(batch)
+        return BatchEnd(self, batch)
+
+    def interrupt(self) -> None:
+        """Stop handling the members, because one waits for a slow service; send the batch after its last response."""
+        batch, self._handled = self._handled, None
+        if batch is not None:
+            self._close_if_answered(batch)
+
+    def end(self, batch: _Batch) -> None:
+        """Note that all members of a batch have been handled."""
+        if batch is self._handled:
+            self.interrupt()
 
     def put(self, frame: bytes) -> None:
         """Send a message, or keep it until the batch that it belongs to is answered."""
@@ -75,6 +104,7 @@ class Batches:
             self._send(frame)
             return
         batch.add(found[1], frame)
+        # The limit is a matter of memory, not of correctness: the answer goes out in two batches instead.
         if batch.size_bytes > self._bytes_max:
             self._overflow()
             self._send(batch.take())
@@ -91,6 +121,7 @@ class Batches:
         self._open.remove(batch)
         if batch.responses:
             self._send(batch.take())
+        # From here on responses cost what they cost without batches.
         if not self._open:
             session = self._session
             session.batches, session.header, session.put = None, session.framing.header, session.outbox.put
@@ -105,7 +136,7 @@ def _no_header(_length: int) -> bytes:
 
 
 def awaited_ids(members: Sequence[bytes]) -> list[bytes]:
-    """The ids of the requests among the members of a batch, each of which is answered exactly once."""
+    """Return the ids of the requests among the members of a batch, each of which is answered exactly once."""
     found = []
     for member in members:
         try:

@@ -1,34 +1,64 @@
-"""The bus itself: takes in what peers send, one message after the other, and lets tree, fetches and routes do their
-part.
+"""The bus: handles the messages of all peers, one after the other.
 
-One message's way: bytes, a decoded message, a service, the element, its audiences, their outboxes. Forward only. The
-busy services (add, remove, change, set, call) and responses are here, the others in ``services``. The bus owns no
-clock and no socket: ``receive`` is told the time, and a ``Worker`` runs what would block.
+The frequent services (add, remove, change, set, call) and responses are here, the others in ``services``. The bus has
+no socket and no clock of its own: the caller of ``receive`` passes the time, and a ``Worker`` runs blocking work.
+
+Turns. No peer may keep the others waiting, whatever it sends. The daemon sets the end of a peer's turn
+(``turn_ends``). The bus looks at the clock after everything that can be slow: rare services, batches, long texts,
+elements with many audiences. Once the time is up, the session is held: its next messages wait (``session.waiting``)
+until the daemon calls ``next_turn``. Work on many elements is a ``task`` of short steps that goes on in later turns.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from time import monotonic as clock
 
 from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
-from jetbus.bus import frames, services
-from jetbus.bus.audience import Outbox
-from jetbus.bus.batches import Batches, awaited_ids
+from jetbus.bus import binary_services, services
+from jetbus.bus.access import Access, Auth, ruled
+from jetbus.bus.batches import BatchEnd, Batches, awaited_ids
+from jetbus.bus.builtin import Builtin
+from jetbus.bus.descriptions import (
+    METHOD,
+    UNDESCRIBED,
+    Description,
+    Meta,
+    check_fits,
+    describe,
+    is_past,
+    read_meta,
+    read_past,
+)
 from jetbus.bus.fetches import Fetches
-from jetbus.bus.given import add_details, given, path_of, read_timeout
 from jetbus.bus.limits import Limits
-from jetbus.bus.outside import AtOnce, Users, Worker
-from jetbus.bus.own import Own
-from jetbus.bus.past import Past
-from jetbus.bus.record import Record, tell_add, tell_asked, tell_remove
+from jetbus.bus.params import read_timeout, require_params, require_path, set_details
+from jetbus.bus.ports import (
+    EventRecorder,
+    History,
+    ImmediateWorker,
+    Logins,
+    Outbox,
+    Outcome,
+    UnqueuedLogins,
+    Users,
+    Worker,
+)
+from jetbus.bus.record import record_add, record_description, record_outcome, record_remove
+from jetbus.bus.reservations import Reservations
+from jetbus.bus.rights import PathRules
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
-from jetbus.bus.tree import Element, Tree
+from jetbus.bus.staleness import Staleness
+from jetbus.bus.tree import Element, Tree, as_json, set_value
 from jetbus.errors import (
+    AddNotAllowed,
     Foreign,
     Invalid,
     InvalidRequest,
@@ -43,8 +73,10 @@ from jetbus.errors import (
     OwnerLost,
     ParamError,
     ReadOnly,
+    Reserved,
     TimedOut,
     UnknownService,
+    WrongType,
 )
 from jetbus.paths import DAEMON_NODE, SEPARATOR, is_daemons
 from jetbus.wire import jsonrpc, legacy
@@ -52,23 +84,31 @@ from jetbus.wire.dialects import CLASSIC, LEGACY, LEGACY_POSITIONAL, TRUE, Diale
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import (
     ABSENT,
+    ERROR_KEY,
     ID_STARTS,
+    NO_META,
+    RESPONSE_START,
     RESULT_BYTES,
+    RESULT_KEY,
     Envelope,
     Message,
+    MetaParams,
+    NestedBatch,
     Params,
     decode_message,
     is_compact,
     read_id,
+    read_meta_params,
 )
+from jetbus.wire.notifications import TAIL_END, TAIL_START
 from jetbus.wire.numbers import (
     SAFE_BYTES,
     NumberTooLong,
     check_exponents_of,
     check_long_numbers,
     has_big_exponent,
-    has_long_run,
 )
+from jetbus.wire.screening import SCREENED_BYTES, are_plain
 
 log = logging.getLogger("jetbus.bus")
 
@@ -76,8 +116,14 @@ _EMPTY = Raw(b"{}")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = jsonrpc.VERSION
 _CHANGE_BYTES = len('{"method":"change","params":{"path":"","value":}}')
-_ANSWERED, _TRUE = b'{"id":', b',"result":true}'
-"""How an owner's usual answer begins and ends."""
+_ADD_BYTES = len('{"method":"add","params":{"path":"","value":}}')
+_ADD_REQUEST_BYTES = len('{"id":,"method":"add","params":{"path":"","value":}}')
+MEMBERS_AT_ONCE = 100
+"""Number of members of a batch between two looks at the clock."""
+CROWD = 50
+"""Number of audiences above which an event is slow enough to check the end of the turn."""
+_TRUE_START, _TRUE_END = b'{"id":', b',"result":true}'
+"""Beginning and end of the most frequent response of an owner."""
 
 
 class Bus:
@@ -100,27 +146,39 @@ class Bus:
     ) -> None:
         self.configure(limits or Limits(), timeout_s)
         self.users = users
-        self.worker: Worker = worker or AtOnce()
+        self.path_rules: PathRules | None = users.path_rules if users is not None else None
+        """Rights by path, None if the users file has no rules."""
+        self.reservations = Reservations()
+        self.worker: Worker = worker or ImmediateWorker()
+        self.logins: Logins = UnqueuedLogins(self.worker)
         self.tree = Tree(tree, separators)
-        self.fetches = Fetches(self.tree)
+        self.fetches = Fetches(self.tree, self._use_pattern_steps)
         self.routes = Routes()
+        self.staleness = Staleness()
         self.sessions: dict[int, Session] = {}
-        self.record: Record | None = None
-        """Who is told of all that happens, for the record."""
-        self.past: Past | None = None
-        """Who can tell what was."""
-        self.past_worker: Worker = self.worker
-        """Threads that read the past. A disk may keep them waiting, and nothing else should have to wait for it."""
+        self.record: EventRecorder | None = None
+        """Writer of the journal, None without a journal."""
+        self.history: History | None = None
+        """Journal that answers queries about the past, None without a journal."""
+        self.history_worker: Worker = self.worker
+        """Threads that read the journal, apart from others because a slow disk may block them."""
         self.limit_hits: Counter[str] = Counter()
         self.received = 0
-        """Messages taken in so far."""
+        """Number of messages handled so far."""
         self.logins_failed = 0
         self.refresh: Callable[[], None] = lambda: None
         """Called before the daemon's own states are read, to bring them up to date."""
         self.now = 0.0
+        self.turn_ends = math.inf
+        """Instant, by ``monotonic``, at which the turn of the peer that is served is over."""
+        self._awaited_text = b""
+        """The first text of this turn that has waited for it, and is handled however short the turn is."""
+        self._pattern_steps: dict[Outbox, int] = {}
+        """Steps that patterns with back references have taken in this turn, by the peers that fetch with them."""
+        self._pattern_steps_turn = 0.0
         self._connected = 0
-        self.own = Own(self)
-        self._busy: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
+        self.builtin = Builtin(self)
+        self._frequent: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
             "add": self._add,
             "remove": self._remove,
             "change": self._change,
@@ -129,7 +187,7 @@ class Bus:
         }
 
     def configure(self, limits: Limits, timeout_s: float) -> None:
-        """Set what may change while running."""
+        """Set limits and timeout, which may change while the daemon runs."""
         self.limits = limits
         self.timeout_s = timeout_s
         self.safe_bytes = min(SAFE_BYTES, limits.number_chars_max)
@@ -139,77 +197,148 @@ class Bus:
 
     @property
     def element_count(self) -> int:
-        """How many states and methods the peers have added."""
-        return len(self.tree.elements) - len(self.own)
+        """Number of states and methods that peers have added."""
+        return len(self.tree.elements) - len(self.builtin)
 
-    # -- peers come and go
+    # -- sessions
 
     def connect(self, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC) -> Session:
-        """A peer has connected."""
+        """Create the session of a peer that has connected."""
         self._connected += 1
         session = Session(self._connected, outbox, framing, dialect)
         self.sessions[session.number] = session
         return session
 
     def disconnect(self, session: Session) -> None:
-        """A peer is gone: it is told nothing more, those who wait for it are told so, then what it owned is removed."""
+        """End the session of a peer: its open requests fail, then its elements are removed."""
         if session.gone:
             return
-        session.gone, session.put_off = True, None
+        session.end()
         del self.sessions[session.number]
-        for fetch_id in list(session.fetches):
-            self.fetches.leave(session, fetch_id)
+        self.fetches.leave_all(session)
         for route_id in list(session.routes):
             route = self.routes.close(session, route_id)
             if route is not None:
                 self._fail(route, OwnerLost())
+        # Before the elements are removed, so that there is no moment at which a path is neither taken nor reserved.
+        if self.path_rules is not None and self.path_rules.reserves and session.auth is not None:
+            self._reserve(session, session.auth, self.path_rules)
         for element in list(session.elements.values()):
-            self.take_out(element)
+            self.remove_element(element)
+
+    # -- rights by path
+
+    def use_users(self, users: Users | None) -> None:
+        """Put other users and rules into force, at once and also for peers that are connected and their fetches."""
+        rules = users.path_rules if users is not None else None
+        renewed: dict[Auth, Auth | None] = {}
+        for session in self.sessions.values():
+            auth = session.auth
+            if auth is not None and auth not in renewed:
+                renewed[auth] = users.auth_of(auth.user) if users is not None else None
+        renewed = {auth: new for auth, new in renewed.items() if new != auth}
+        unruled = self.path_rules is None and rules is None
+        self.users, self.path_rules = users, rules
+        if rules is None or not rules.reserves:
+            self.reservations.clear()
+        if unruled and not renewed:
+            return
+        # There may be a million elements, but there are few different
+        # accesses, and a user sees all elements of one alike.
+        groups: dict[tuple[Access | None, Access | None, bool], list[Element]] = {}
+        for element in self.tree.elements.values():
+            access = element.access if unruled else ruled(element.access, element.path, rules)
+            groups.setdefault((element.access, access, element.is_method), []).append(element)
+        self.fetches.renew(groups, renewed)
+        for session in self.sessions.values():
+            if session.auth is not None and session.auth in renewed:
+                session.auth = renewed[session.auth]
+
+    def _check_add(self, element: Element, rules: PathRules) -> None:
+        """Raise if the owner of an element has no right to add it."""
+        path, auth = element.path, element.owner.auth
+        if not rules.rights(path).may_add(auth):
+            raise AddNotAllowed(path, auth.user, auth.add_groups) if auth else AddNotAllowed(path, None)
+        reservation = self.reservations.find(path, self.now) if self.reservations else None
+        if reservation is not None and (auth is None or auth.user != reservation.user):
+            raise Reserved(path, reservation.until - self.now)
+
+    def _reserve(self, session: Session, auth: Auth, rules: PathRules) -> None:
+        """Reserve the paths of a user whose connection is lost."""
+        for path in session.elements:
+            seconds = rules.reserve_s(path, auth)
+            if not seconds:
+                continue
+            if self.reservations.count(self.now) >= self.limits.reservations_max:
+                self.limit_hits["reservations_max"] += 1
+            else:
+                self.reservations.reserve(path, auth.user, self.now + seconds)
 
     # -- messages
 
-    def receive(self, session: Session, messages: Sequence[bytes], now: float) -> None:
-        """Messages from a peer, in the order they came."""
+    def receive(self, session: Session, messages: list[bytes], now: float) -> None:
+        """Handle messages of a peer in their order.
+
+        This is the hot path. The most frequent messages are handled in this one function, because a call costs more
+        than some of the work:
+
+        - A plain response of an owner, ``{"id":...,"result":true}``, is not even decoded. If its id is that of an open
+          route, the rest of the text must be right as well.
+        - A ``change`` without id and a response with a result take a short cut if nothing is unusual about them. That
+          ``meta`` is None says it of the element: it is a state, and its last value had no meta data.
+        - ``plain`` texts have passed all checks of encoding, nesting and numbers in one compiled pass.
+        - A duplicate key would make a text longer than its parts, or give it more colons. So these are compared, and
+          only texts that fail the comparison are searched. The length comes first: colons of long texts are slow to
+          count.
+        - Raw parts are copied by ``b"" + raw``, which takes half the time of ``bytes(raw)``.
+
+        All other messages go to ``_receive_request`` and ``_receive_unusual``.
+        """
         self.now = now
         self.received += len(messages)
-        elements, short_bytes, busy = self.tree.elements, self._short_bytes, self._busy
-        safe_bytes = self.safe_bytes
+        elements, short_bytes = self.tree.elements, self._short_bytes
         record, routes = self.record, session.routes
-        for text in messages:
+        plain = are_plain(messages, self.limits.depth_max, self.safe_bytes, SCREENED_BYTES)
+        texts = iter(messages)
+        for text in texts:
             if session.held:
-                session.waiting.append(text)
-                continue
-            if routes and text[-15:] == _TRUE and text[:6] == _ANSWERED:
-                # Most of what owners say. An id that is known tells that all of the text is as it should be.
+                self.hold_back(session, [text, *texts])
+                return
+            # The id between the fixed parts is not parsed: whatever else stands
+            # there is not the id of a route, and the text then goes the long way.
+            if routes and text[-15:] == _TRUE_END and text[:6] == _TRUE_START:
                 route = self.routes.close(session, text[6:-15])
                 if route is not None:
-                    self._answer(route, TRUE)
+                    self._forward_response(route, TRUE)
                     continue
             try:
-                if len(text) > short_bytes or not text.isascii():
-                    jsonrpc.check_text(text, self.limits.depth_max)
+                # A short ASCII text needs no checks (see ``_short_bytes``)
+                # and is too quick to be worth a look at the clock.
+                if len(text) > short_bytes or not (plain or text.isascii()):
+                    if clock() > self.turn_ends and text is not self._awaited_text:
+                        self.end_turn(session)
+                        self.hold_back(session, [text, *texts])
+                        return
+                    if not plain:
+                        jsonrpc.check_text(text, self.limits.depth_max)
                 message = decode_message(text)
             except (JetError, *jsonrpc.UNREADABLE) as problem:
                 self._receive_unusual(session, text, problem)
                 continue
             method, params = message.method, message.params
-            # The two most frequent messages take a short cut when all is as it should be. A text that is no longer, or
-            # has no more colons, than what was read of it has no key twice; colons of long texts take long to count.
-            # What is raw is copied by adding it to nothing, which takes half the time of a call of bytes.
             if method == "change" and not message.id and params is not None:
                 element, value = elements.get(params.path), params.value  # type: ignore[arg-type]
                 if (
                     element is not None
                     and element.owner is session
-                    and not element.is_method
+                    and element.meta is None
                     and value
                     and (len(text) == len(value) + len(element.path) + _CHANGE_BYTES or text.count(b":") == 4)
                 ):
+                    # The copy is what element, journal and audiences share; the
+                    # raw part would keep the whole text alive.
                     fresh = b"" + value
-                    # An e or E that is not only in a text may be an exponent.
-                    if ((101 in fresh or 69 in fresh) and fresh[0] not in b'"tfn' and has_big_exponent(fresh)) or (
-                        len(text) > short_bytes and has_long_run(fresh, safe_bytes)
-                    ):
+                    if not plain:
                         try:
                             self.check_numbers(fresh)
                         except JetError as error:
@@ -217,10 +346,10 @@ class Bus:
                             continue
                     element.value = fresh
                     if record is not None:
-                        note = record.note  # by itself: CPython 3.11 is slow to call what is an attribute, not a method
+                        note = record.note  # CPython 3.11 calls an attribute that is no method faster by a name
                         note((element.path, fresh, session.label))
                     if element.audiences:
-                        self._tell_change(element)
+                        self._send_change(element)
                     continue
             elif (
                 method is None
@@ -228,66 +357,173 @@ class Bus:
                 and message.result
                 and (len(text) == len(message.id) + len(message.result) + RESULT_BYTES or text.count(b":") == 2)
             ):
-                self._on_response(session, message, b"" + message.id, text)
+                self._on_response(session, message, b"" + message.id, text, plain)
                 continue
-            request_id = b""
-            try:
-                if message.id:
-                    request_id = b"" + message.id
-                    if request_id[0] not in ID_STARTS:
-                        request_id = read_id(message.id)
-                    if message.jsonrpc and method is not None:
-                        request_id = self._echo(session, request_id, message.jsonrpc)
-                each_once = False
-                if request_id and method and params is not None and params.path and len(text) <= short_bytes:
-                    each_once = text.count(b":") == (5 if params.value or params.args else 4)
-                if not each_once and not is_compact(text, message) and jsonrpc.has_doubled_key(text):
-                    raise InvalidRequest(Raw(text), "a key is given twice")
-                if method is None:
-                    self._on_response(session, message, request_id, text)
-                    continue
-                if len(text) > short_bytes and has_long_run(text, safe_bytes):
-                    self._check_long_numbers(text)
-                service = busy.get(method)
-                if service is not None:
-                    answer = service(session, message, request_id, text)
-                else:
-                    answer = self._serve_rare(session, method, jsonrpc.decode_envelope(text), request_id)
-            except JetError as error:
-                self._refuse(session, self._echo(session, request_id, message.jsonrpc), method, text, error)
-                continue
-            if answer is not None and request_id:
-                # A request that has just shown its peer to be of 2012 is answered so, too.
-                session.answer(
-                    self._echo(session, request_id, message.jsonrpc) if message.jsonrpc else request_id, answer
-                )
+            if not self._receive_request(session, message, text, plain):
+                self.hold_back(session, [text, *texts])
+                return
+
+    def _receive_request(self, session: Session, message: Message, text: bytes, plain: bool) -> bool:
+        """Handle a decoded message that takes no short cut; return False if it must wait and be received again."""
+        method, params = message.method, message.params
+        request_id = b""
+        try:
+            if message.id:
+                request_id = b"" + message.id
+                if request_id[0] not in ID_STARTS:
+                    request_id = read_id(message.id)
+                if message.jsonrpc and method is not None:
+                    request_id = self._encode_response_id(session, request_id, message.jsonrpc)
+            # Cheap proof for the usual request: its keys have one colon
+            # each. A colon within a text only makes it inconclusive.
+            has_each_key_once = False
+            if method and params is not None and params.path and len(text) <= self._short_bytes:
+                keys = 4 if params.value or params.args else 3
+                has_each_key_once = text.count(b":") == (keys + 1 if request_id else keys)
+            if not has_each_key_once and not is_compact(text, message) and jsonrpc.has_doubled_key(text):
+                raise InvalidRequest(Raw(text), "a key is given twice")
+            if method is None:
+                self._on_response(session, message, request_id, text, plain)
+                return True
+            if not plain:
+                self._check_params(text, params)
+            service = self._frequent.get(method)
+            if service is not None:
+                result = service(session, message, request_id, text)
+            # The answers of rare services may be long. A peer that does
+            # not read them must not make the daemon store more.
+            elif session.outbox.slow and self.stalls(session):
+                return False
+            else:
+                result = self._serve_rare(session, method, jsonrpc.decode_envelope(text), request_id)
+                if clock() > self.turn_ends:
+                    self.end_turn(session)
+        except JetError as error:
+            response_id = self._encode_response_id(session, request_id, message.jsonrpc)
+            self._refuse(session, response_id, method, text, error)
+            # Errors are slow to make, so each is followed by a look at the clock.
+            self.end_turn(session)
+            return True
+        if result is not None and request_id:
+            # The request may have shown just now that its peer is of 2012.
+            if message.jsonrpc:
+                request_id = self._encode_response_id(session, request_id, message.jsonrpc)
+            session.answer(request_id, result)
+        return True
+
+    # -- turns
+
+    def end_turn(self, session: Session) -> None:
+        """Let the session's next messages wait if the time of its turn is used up."""
+        if clock() > self.turn_ends and not session.held:
+            session.held = session.turn_over = True
+            self.limit_hits["turn_us_max"] += 1
+
+    def next_turn(self, session: Session) -> list[bytes]:
+        """Go on with the session's task; return the messages that can be handled now."""
+        session.held = session.turn_over = False
+        if session.task is not None:
+            self._go_on(session, session.task)
+        if session.held:
+            # The task has used up this turn as well; the messages behind it keep waiting, in their order.
+            return []
+        waiting, session.waiting = session.waiting, []
+        self._awaited_text = waiting[0] if waiting else b""
+        return waiting
+
+    def begin_task(self, session: Session, request_id: bytes, steps: Iterator[None]) -> None:
+        """Work in short steps, as far as the turn's time goes, and on in the next turns; later messages wait for it."""
+        if session.outbox.closed:
+            return  # nobody is left who would read the answer
+        session.task = steps
+        session.task_id = request_id
+        self._go_on(session, steps)
+
+    def _go_on(self, session: Session, steps: Iterator[None]) -> None:
+        session.held = True
+        try:
+            for _ in steps:
+                if clock() > self.turn_ends:
+                    # The generator keeps its place: the next turn resumes it here.
+                    session.turn_over = True
+                    self.limit_hits["turn_us_max"] += 1
+                    return
+        except JetError as error:
+            if session.task_id and not session.closed:
+                self.answer_error(session, session.task_id, error)
+        if not session.closed:
+            # A session that was closed meanwhile has been cleared already, and stays held for good.
+            session.task, session.held = None, False
+
+    def _use_pattern_steps(self, outboxes: Collection[Outbox], used: int = 0) -> int:
+        """Count steps of patterns with back references for the peers that share a fetch; return the steps left to them.
+
+        The members of an audience share the work of its rule, so that it has the steps of the one with the most left.
+        """
+        if self.turn_ends != self._pattern_steps_turn or math.isinf(self.turn_ends):
+            self._pattern_steps, self._pattern_steps_turn = {}, self.turn_ends
+        taken = self._pattern_steps
+        for outbox in outboxes:
+            taken[outbox] = taken.get(outbox, 0) + used
+        left = self.limits.pattern_steps_max - min([taken[outbox] for outbox in outboxes], default=0)
+        if used and left <= 0:
+            self.limit_hits["pattern_steps_max"] += 1
+        return max(left, 0)
+
+    def stalls(self, session: Session) -> bool:
+        """Hold a session that asks for more while it leaves too much unread."""
+        if session.outbox.unread_bytes <= self.limits.unread_bytes_max:
+            return False
+        session.held = session.stalled = True
+        self.limit_hits["unread_bytes_max"] += 1
+        return True
+
+    def hold_back(self, session: Session, messages: list[bytes]) -> None:
+        """Let messages wait until their session is no longer held; those of a closed one are dropped."""
+        # They are counted again when they are handled.
+        self.received -= len(messages)
+        if not session.closed:
+            session.waiting += messages
 
     @staticmethod
-    def _echo(session: Session, request_id: bytes, version: Raw) -> bytes:
-        """The id as it is answered: a peer of 2012 that says ``jsonrpc`` is answered with it."""
-        if not request_id or version != _JSONRPC_2 or not session.dialect.tells_nodes:
+    def _encode_response_id(session: Session, request_id: bytes, version: Raw) -> bytes:
+        """Return the id for a response, with ``jsonrpc`` for a peer of 2012 that sends it."""
+        if not request_id or version != _JSONRPC_2 or not session.dialect.has_nodes:
             return request_id
         session.speaks_jsonrpc = True
-        return jsonrpc.with_version(request_id)
+        return jsonrpc.add_version(request_id)
 
-    def echoed(self, session: Session, request: services.Request) -> bytes:
-        """The id of a request as it is answered, once the dialect of its peer is known."""
-        return self._echo(session, request.id, request.jsonrpc)
+    def encode_response_id(self, session: Session, request: services.Request) -> bytes:
+        """Return the id for the response to a request, once the dialect of its peer is known."""
+        return self._encode_response_id(session, request.id, request.jsonrpc)
 
     def receive_binary(self, session: Session, messages: Sequence[bytes], now: float) -> None:
-        """Messages from a peer that speaks binary."""
+        """Handle messages of a binary peer."""
         self.now = now
         self.received += len(messages)
-        frames.receive(self, session, messages)
+        binary_services.receive(self, session, messages)
 
     def _receive_unusual(self, session: Session, text: bytes, problem: Exception) -> None:
-        """A text that is no plain message: a batch, a form of 2012, parameters of the wrong type, or no JSON at all."""
+        """Handle a text that ``decode_message`` refuses: a batch, a request of 2012, bad parameters or invalid JSON."""
         request_id, method, version = b"", None, ABSENT
-        try:
+        # No text of a peer: the mark behind the members of a batch, see ``batches``.
+        if type(text) is BatchEnd:
+            self.received -= 1
+            text.close()
+            return
+        if session.outbox.slow and self.stalls(session):
+            self.hold_back(session, [text])
+            return
+        if isinstance(problem, JetError):
             if isinstance(problem, jsonrpc.TooDeep):
                 self.limit_hits["depth_max"] += 1
-            if isinstance(problem, JetError):
-                raise problem
+            # Not raised again: an error whose traceback has a frame that refers to it would keep the text alive.
+            self._refuse(session, b"", None, text, problem)
+            self.end_turn(session)
+            return
+        try:
+            if type(text) is NestedBatch:
+                raise InvalidRequest(Raw(text), "a batch inside a batch")
             if text.lstrip()[:1] == b"[":
                 self._receive_batch(session, text)
                 return
@@ -298,50 +534,61 @@ class Bus:
             method = jsonrpc.read_method(envelope.method)
             if jsonrpc.has_doubled_key(text):
                 raise InvalidRequest(Raw(text), "a key is given twice")
-            if method not in self._busy and method not in services.RARE:
+            if method not in self._frequent and method not in services.RARE:
                 raise UnknownService(method)
+            # Only the dialect of 2012 has parameters by position.
             if bytes(envelope.params)[:1] == b"[" and method != "echo":
                 envelope.params = legacy.name_params(method, envelope.params)
                 if method in legacy.POSITIONS:
                     session.dialect = LEGACY_POSITIONAL
-            request_id = self._echo(session, request_id, version)
-            service = self._busy.get(method)
+            request_id = self._encode_response_id(session, request_id, version)
+            service = self._frequent.get(method)
             if service is not None:
                 params = jsonrpc.read_params(envelope.params)
+                self._check_params(text, params)
                 message = Message(method=method, params=params, jsonrpc=envelope.jsonrpc)
                 answer = service(session, message, request_id, text)
             else:
                 answer = self._serve_rare(session, method, envelope, request_id)
         except JetError as error:
-            self._refuse(session, self._echo(session, request_id, version), method, text, error)
+            self._refuse(session, self._encode_response_id(session, request_id, version), method, text, error)
+            self.end_turn(session)
             return
         if answer is not None and request_id:
-            session.answer(self._echo(session, request_id, version), answer)
+            session.answer(self._encode_response_id(session, request_id, version), answer)
+        self.end_turn(session)
 
     def _receive_batch(self, session: Session, text: bytes) -> None:
-        members = jsonrpc.read_batch(text)
-        if len(members) > self.limits.batch_max:
+        if jsonrpc.count_members(text) > self.limits.batch_max:
             raise self.limit_reached("batch_max", "too many messages in a batch")
+        members = jsonrpc.read_batch(text)
+        # The type marks nested batches, so that they are refused when their turn comes and not processed.
+        if text.find(b"[") != text.rfind(b"["):
+            members = [NestedBatch(member) if member.startswith(b"[") else member for member in members]
         if not members:
             raise InvalidRequest([], "an empty batch")
         # A peer that owns or fetches something has shown its dialect before.
         is_new = not session.elements and not session.fetches
-        if session.dialect.tells_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
+        if session.dialect.has_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
             limit = self.limits.batch_bytes_max
             batches = session.batches or Batches(session, limit, lambda: self.limit_hits.update(["batch_bytes_max"]))
-            batches.handle(awaited_ids(members), lambda: self._receive_members(session, text, members))
-        else:
-            self._receive_members(session, text, members)
+            members.append(batches.open(awaited_ids(members)))
+        self._receive_members(session, members)
 
-    def _receive_members(self, session: Session, text: bytes, members: list[bytes]) -> None:
-        if text.find(b"[") == text.rfind(b"[") or not any(member.startswith(b"[") for member in members):
-            self.receive(session, members, self.now)
-            return
-        for member in members:
-            if member.startswith(b"["):
-                self.answer_error(session, b"", InvalidRequest(Raw(member), "a batch inside a batch"))
-            else:
-                self.receive(session, (member,), self.now)
+    def _receive_members(self, session: Session, members: list[bytes]) -> None:
+        """Handle the members of a batch; where the turn ends among them, the rest waits for the next one."""
+        for start in range(0, len(members), MEMBERS_AT_ONCE):
+            some = members[start : start + MEMBERS_AT_ONCE]
+            if session.held:
+                if not session.closed:
+                    session.waiting += members[start:]
+                break
+            self.receive(session, some, self.now)
+            self.end_turn(session)
+        # A member waits for a slow service, and the mark behind the
+        # batch with it. The last response ends the batch instead.
+        if session.held and not session.turn_over and session.batches is not None:
+            session.batches.interrupt()
 
     def _serve_rare(self, session: Session, method: str, envelope: Envelope, request_id: bytes) -> bytes | None:
         service = services.RARE.get(method)
@@ -349,50 +596,57 @@ class Bus:
             raise UnknownService(method)
         check_exponents_of(envelope.params)
         version = envelope.jsonrpc
-        by_jsonrpc = version == _JSONRPC_2 and not session.dialect.tells_nodes
+        by_jsonrpc = version == _JSONRPC_2 and not session.dialect.has_nodes
         return service(self, session, services.Request(request_id, envelope.params, by_jsonrpc, version))
 
-    # -- services that would block: the session's next messages wait for the answer
+    # -- blocking services: the next messages of the session wait for the response
 
     def hold(
-        self, session: Session, work: Callable[[], Any], done: Callable[[Any], None], worker: Worker | None = None
+        self,
+        session: Session,
+        work: Callable[[], Outcome],
+        done: Callable[[Outcome | JetError], None],
+        worker: Worker | None = None,
     ) -> None:
-        """Run ``work`` aside; ``done`` must release the session."""
+        """Run ``work`` in a thread; ``done`` must release the session."""
         session.held = True
         (worker or self.worker).run(work, done)
 
     def release(self, session: Session, request_id: bytes, outcome: bytes | JetError) -> None:
-        """Answer the request that held the session; what has arrived meanwhile may be taken in now."""
-        session.held = False
-        if session.gone:
+        """Respond to the request that held the session and handle the messages that have arrived since."""
+        if session.closed:
             return
+        session.held = False
         if request_id and isinstance(outcome, JetError):
             self.answer_error(session, request_id, outcome)
         elif request_id and isinstance(outcome, bytes):
-            session.send(session.dialect.result(request_id, outcome))
+            session.send(session.dialect.encode_result(request_id, outcome))
         session.released()
 
     def fetch_in_turn(self, session: Session, then: Callable[[], None]) -> None:
         """Begin a fetch when it is the session's turn; its next messages wait for that."""
+        session.held, session.put_off = True, then
+        self.worker.in_turn(partial(self.begin_put_off, session))
 
-        def resume() -> None:
-            if session.put_off is resume:
-                session.put_off = None
-                session.held = False
-                then()
-                session.released()
-
-        session.held, session.put_off = True, resume
-        self.worker.in_turn(resume)
+    @staticmethod
+    def begin_put_off(session: Session) -> None:
+        """Begin the fetch that has been put off, if there is one."""
+        then = session.put_off
+        if then is not None:
+            session.put_off = None
+            session.held = False
+            then()
+            session.released()
 
     def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
-        """Refuse the request that held the session, but not at once."""
+        """Refuse the request that held the session after a delay."""
         self.worker.later(delay_s, lambda: self.release(session, request_id, error))
 
     # -- errors
 
     def _refuse(self, session: Session, request_id: bytes, method: str | None, text: bytes, error: JetError) -> None:
-        """Answer with an error; a notification gets none, unless it could not even be told that it is one."""
+        """Respond with an error; a notification gets none, unless it could not be recognized as one."""
+        # JSON-RPC forbids answers to notifications. A text without a readable method may have been a request.
         if not request_id and method is not None and not isinstance(error, InvalidRequest):
             return
         if isinstance(error, jsonrpc.BadId):
@@ -400,21 +654,21 @@ class Bus:
         elif isinstance(error, jsonrpc.LoneSurrogate):
             request_id = error.request_id
         if isinstance(error, ParamError):
-            error.got(jsonrpc.got_of(text, error))
+            error.got(jsonrpc.read_got(text, error))
         self.answer_error(session, request_id, error)
 
     def answer_error(self, session: Session, request_id: bytes, error: JetError) -> None:
-        """Send an error in the words of the session's dialect."""
-        told = error.wire()
+        """Send an error in the dialect of the session."""
+        fields = error.wire()
         keys = session.dialect.error_keys
-        if session.dialect.tells_nodes and request_id in (b"", b"null"):
-            request_id = jsonrpc.with_version(b"null") if session.speaks_jsonrpc else b"null"
+        if session.dialect.has_nodes and request_id in (b"", b"null"):
+            request_id = jsonrpc.add_version(b"null") if session.speaks_jsonrpc else b"null"
         if keys and isinstance(error.data, dict):
-            told["data"] = {keys.get(key, key): value for key, value in error.data.items()}
-        session.send(session.dialect.failure(request_id, told))
+            fields["data"] = {keys.get(key, key): value for key, value in error.data.items()}
+        session.send(session.dialect.encode_failure(request_id, fields))
 
     def limit_reached(self, name: str, what: str) -> LimitReached:
-        """The error for a limit that is crossed; it is counted."""
+        """Count a crossed limit and return its error."""
         self.limit_hits[name] += 1
         return LimitReached(name, getattr(self.limits, name), what)
 
@@ -426,147 +680,299 @@ class Bus:
             raise
 
     def check_numbers(self, value: bytes) -> None:
-        """Refuse a JSON value that is passed on to others if it has a number that they could not read."""
+        """Raise if a JSON value has a number that the peers it is forwarded to could not read."""
         if len(value) > self.safe_bytes:
             self._check_long_numbers(value)
         check_exponents_of(value)
 
+    def _check_params(self, text: bytes, params: Params | None) -> None:
+        """Refuse a request if it has a number that others could not read in what is passed on to them."""
+        if len(text) > self.safe_bytes:
+            self._check_long_numbers(text)
+        if params is not None and has_big_exponent(text):
+            for raw in (params.value, params.args, params.timeout, params.element, params.schema):
+                if raw:
+                    check_exponents_of(raw)
+
     # -- states and methods
 
-    def _add(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
+    def _add(self, session: Session, message: Message, _request_id: bytes, text: bytes) -> bytes:
         params = message.params
         if params is None:
             raise MissingParam("params")
         path, value = params.path, params.value
         if isinstance(path, UnsetType):
             raise MissingParam("path")
-        check_exponents_of(params.element or value)
         element = Element(path, jsonrpc.encode(path), b"" + value if value else None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
-        if params.element or params.fetchOnly or params.access or params.timeout or params.schema:
-            check_exponents_of(params.schema)
-            add_details(element, params)
-        self.hang_in(element)
+        # The length of most texts proves that nothing else is said, which saves looking for it.
+        others = len(text) - len(path) - len(value) - len(message.id)
+        if others != (_ADD_REQUEST_BYTES if message.id else _ADD_BYTES):
+            meta = read_meta_params(text)
+            if (
+                params.element
+                or params.fetchOnly
+                or params.access
+                or params.timeout
+                or params.schema
+                or meta is not NO_META
+            ):
+                set_details(element, params, meta)
+                self.check_described(element)
+        self.add_element(element)
         return session.dialect.done
 
-    def hang_in(self, element: Element) -> None:
-        """A peer adds an element, if it may."""
+    def add_element(self, element: Element) -> None:
+        """Add an element of a peer; raise if that is not allowed."""
         path, limits = element.path, self.limits
         if len(path) > limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
+        # The first comparison is cheap and too strict by the daemon's own elements; only then these are subtracted.
         most = limits.elements_max
         if len(self.tree.elements) >= most and self.element_count >= most:
             raise self.limit_reached("elements_max", "too many states and methods")
-        if len(element.others) > limits.members_max:
-            raise self.limit_reached("members_max", "too many members describe the element")
+        # Below ``$jet`` every path counts as taken, whether or not the daemon has an element there.
         if path[:1] == DAEMON_NODE[0] and is_daemons(path, self.tree.separators):
             raise Occupied(path)
-        self.put_in(element)
+        rules = self.path_rules
+        if rules is not None:
+            self._check_add(element, rules)
+        self.insert_element(element)
+        # The user is back; whoever comes next has no reservation to respect.
+        if rules is not None and self.reservations:  # only rules reserve paths
+            self.reservations.end(path)
+        if self.fetches.audiences and clock() > self.turn_ends:
+            self.end_turn(element.owner)
 
-    def put_in(self, element: Element) -> None:
-        """There is a new element."""
+    def insert_element(self, element: Element) -> None:
+        """Insert a new element, record it and announce it."""
+        if self.path_rules is not None:
+            element.access = ruled(element.access, element.path, self.path_rules)
+        if element.is_method:
+            element.meta = METHOD
         self.tree.add(element)
         element.owner.elements[element.path] = element
-        if self.record is not None and not self.own.has(element):
-            tell_add(self.record, element)
+        if element.description is not UNDESCRIBED:
+            self._watch(element)
+        if self.record is not None and not self.builtin.owns(element):
+            record_add(self.record, element)
         self.fetches.on_add(element)
 
     def _remove(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
-        self.take_out(self.owned(session, path_of(given(message))))
+        self.remove_element(self.require_owned(session, require_path(require_params(message))))
+        if self.fetches.audiences and clock() > self.turn_ends:
+            self.end_turn(session)
         return session.dialect.done
 
-    def take_out(self, element: Element) -> None:
-        """An element is gone."""
+    def remove_element(self, element: Element) -> None:
+        """Remove an element, record that and announce it."""
         self.tree.remove(element)
         del element.owner.elements[element.path]
-        if self.record is not None and not self.own.has(element):
-            tell_remove(self.record, element)
+        if element.description.stale_s:
+            self._end_watch(element)
+        if self.record is not None and not self.builtin.owns(element):
+            record_remove(self.record, element)
         self.fetches.on_remove(element)
 
-    def _change(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
-        params = given(message)
-        path = path_of(params)
+    def _change(self, session: Session, message: Message, _request_id: bytes, text: bytes) -> bytes:
+        params = require_params(message)
+        path = require_path(params)
         if not (params.value or params.element or params.schema):
             raise MissingParam("value")
-        check_exponents_of(params.value)
-        if params.element or params.schema:
-            check_exponents_of(params.element)
-            check_exponents_of(params.schema)
-        element = self.owned(session, path)
-        if params.value and not element.is_method:
-            self.publish(element, bytes(params.value))
-        elif params.value and not session.dialect.tells_nodes:
+        element = self.require_owned(session, path)
+        if params.element or (element.is_method and params.value and session.dialect.has_nodes):
+            if session.dialect is CLASSIC:
+                session.dialect = LEGACY
+            self.post(session, legacy.Post(path, params.element or params.value, "element"))
+        elif params.value and element.is_method:
             raise NotState(path)
         else:
-            self.post(session, self._description(session, path, params))
+            meta = NO_META if is_compact(text, message) else read_meta_params(text)
+            if params.schema or meta is not NO_META:
+                self.change_described(element, params, meta, bytes(params.value) if params.value else None)
+            else:
+                self.publish(element, bytes(params.value))
         return session.dialect.done
 
-    @staticmethod
-    def _description(session: Session, path: str, params: Params) -> legacy.Post:
-        """Return the change of an element that is not a change of its value."""
-        if params.schema and not session.dialect.tells_nodes:
-            return legacy.describe(path, bytes(params.schema))
-        if params.element and session.dialect is CLASSIC:
-            session.dialect = LEGACY
-        if params.element or params.value:  # of a method only the element can change
-            return legacy.Post(path, params.element or params.value, "element")
-        return legacy.Post(path, Raw(b'{"schema":' + params.schema + b"}"), "params")
+    def change_described(self, element: Element, params: Params, meta: MetaParams, value: bytes | None) -> None:
+        """Change the schema of an element, or its value with source time and quality, or both."""
+        if value is None and (meta.ts or meta.quality or meta.past):
+            raise MissingParam("value")
+        source_us, quality = read_meta(meta)
+        self._check_quality(quality)
+        if read_past(meta) and is_past(element.meta, source_us) and value is not None:
+            if self.record is not None:
+                then = as_json(element, value)
+                self.record.append_described(element.path, then, element.owner.label, source_us, quality, True)
+            value = None
+        if params.schema:
+            if element.owner.dialect.has_nodes and bytes(params.schema)[:1] not in b'"{':
+                raise WrongType("params.schema")
+            description = describe(element.description, bytes(params.schema))
+            self._check_description(description)
+            self.redescribe(element, description, value, source_us, quality)
+        elif value is not None:
+            self.publish(element, value, source_us, quality)
+
+    def redescribe(
+        self,
+        element: Element,
+        description: Description,
+        value: bytes | None,
+        source_us: int | None = None,
+        quality: bytes | None = None,
+        data: bytes | None = None,
+    ) -> None:
+        """Replace the description of an element, perhaps with its value, record it and announce it.
+
+        ``data`` has the changed members as peers of 2012 receive them, by default schema and value.
+        """
+        could_be_stale = bool(element.description.stale_s)
+        element.description = description
+        if value is not None:
+            set_value(element, value)
+            self._set_meta(element, source_us, quality)
+        if not element.is_method and (could_be_stale or description.stale_s):
+            self._end_watch(element)
+            self._watch(element)
+        if self.record is not None:
+            record_description(self.record, element)
+            if value is not None:
+                label = element.owner.label
+                self.record.append_described(element.path, element.value or b"", label, source_us, quality, False)
+        if data is None:
+            data = legacy.encode_description(description.schema or b"null", element.value if value else None)
+        for audience in element.audiences:
+            # Fetches that do not ask see nothing but the value, and only if there is a new one.
+            if audience.wants_schema:
+                audience.on_described(element, data)
+            elif value is not None:
+                audience.on_change(element)
+
+    def check_described(self, element: Element) -> None:
+        """Refuse a new element that is described at too much length."""
+        self._check_description(element.description)
+        if element.meta is not None:
+            self._check_quality(element.meta.quality)
+
+    def _check_description(self, description: Description) -> None:
+        if len(description.others) > self.limits.members_max:
+            raise self.limit_reached("members_max", "too many members describe the element")
+        if description.schema is not None and len(description.schema) > self.limits.schema_bytes_max:
+            raise self.limit_reached("schema_bytes_max", "the schema is too long")
+
+    def _check_quality(self, quality: bytes | None) -> None:
+        if quality is not None and len(quality) > self.limits.quality_bytes_max:
+            raise self.limit_reached("quality_bytes_max", "the quality is too long")
 
     def post(self, session: Session, post: legacy.Post) -> None:
         """Change any members of an element."""
-        element = self.owned(session, post.path)
+        element = self.require_owned(session, post.path)
         if post.value and element.is_method:
             raise NotState(post.path)
         if post.type is not None and (post.type == "method") is not element.is_method:
             raise Invalid("type", f"{post.path} keeps its type; remove it and add another element")
-        others = {**element.others, **post.others}
-        if len(others) > self.limits.members_max:
-            raise self.limit_reached("members_max", "too many members describe the element")
-        if post.schema is not None:
-            element.schema = post.schema
+        value = bytes(post.value) if post.value else None
+        if value is not None and not post.describes:
+            self.publish(element, value)
+            return
+        description = element.description
         if post.others:
-            element.others = others
-        if post.value:
-            element.value = bytes(post.value)
-            if self.record is not None:
-                self.record.note((element.path, element.value, session.label))
-        for audience in element.audiences:
-            if audience.dialect.tells_schema and post.describes:
-                audience.on_described(element, post.data)
-            elif post.value:
-                audience.on_change(element)
+            description = replace(description, others={**element.others, **post.others})
+        if post.schema is not None:
+            description = describe(description, post.schema)
+        self._check_description(description)
+        self.redescribe(element, description, value, data=post.data)
 
-    def publish(self, element: Element, value: bytes) -> None:
-        """A state has a new value."""
-        element.value = value
-        if self.record is not None and not self.own.has(element):
-            self.record.note((element.path, value, element.owner.label))
+    def publish(
+        self, element: Element, value: bytes, source_us: int | None = None, quality: bytes | None = None
+    ) -> None:
+        """Set the value of a state, record it and announce it."""
+        set_value(element, value)
+        described = source_us is not None or quality is not None
+        if described or element.meta is not None:
+            self._set_meta(element, source_us, quality)
+        if self.record is not None and not self.builtin.owns(element):
+            now = element.value or b""
+            if described:
+                self.record.append_described(element.path, now, element.owner.label, source_us, quality, False)
+            else:
+                self.record.note((element.path, now, element.owner.label))
         if element.audiences:
-            self._tell_change(element)
+            self._send_change(element)
 
-    def _tell_change(self, element: Element) -> None:
+    # -- staleness
+
+    def _set_meta(self, element: Element, source_us: int | None, quality: bytes | None) -> None:
+        """Set the meta data of a new value; a stale state lives again."""
+        stale_s, before = element.description.stale_s, element.meta
+        revives = before is not None and before.stale is True
+        if revives:
+            self.staleness.stale -= 1
+        if stale_s:
+            element.meta = Meta(source_us, quality, self.now, False if revives else None)
+            if revives:
+                self.staleness.watch(element, self.now + stale_s)
+        else:
+            element.meta = Meta(source_us, quality) if source_us is not None or quality is not None else None
+
+    def _watch(self, element: Element) -> None:
+        """Begin to watch a state whose schema says when it is stale."""
+        if element.description.stale_s and not element.is_method:
+            meta = element.meta or Meta()
+            element.meta = replace(meta, changed_at=self.now, _members=None)
+            self.staleness.watch(element, self.now + element.description.stale_s)
+
+    def _end_watch(self, element: Element) -> None:
+        """Watch a state no longer; it is not stale any more."""
+        self.staleness.forget(element)
+        meta = element.meta
+        if meta is not None and meta.stale:
+            self.staleness.stale -= 1
+            element.meta = replace(meta, stale=False, _members=None)
+
+    def mark_stale(self, now: float) -> None:
+        """Mark the states that have not changed for too long, and tell those who asked for meta data."""
+        self.now = now
+        for element in self.staleness.take_due(now):
+            if element.meta is None:
+                continue
+            element.meta = replace(element.meta, stale=True, _members=None)
+            self.staleness.stale += 1
+            for audience in element.audiences:
+                if audience.wants_meta:
+                    audience.on_stale(element)
+
+    def _send_change(self, element: Element) -> None:
         tail = b""
         for audience in element.audiences:
-            if not audience.plain or element.access is not None:
+            # One tail serves all classic fetches, because without access the event looks the same to every user.
+            if audience.is_plain and element.access is None:
+                if not tail:
+                    tail = b"".join((TAIL_START, element.path_json, _CHANGED, element.value or b"", TAIL_END))
+                audience.send("change", element.path, tail)
+            else:
                 audience.on_change(element)
-                continue
-            if not tail:
-                tail = b"".join((b'"params":{"path":', element.path_json, _CHANGED, element.value or b"", b"}}"))
-            audience.tell("change", element.path, tail)
+                if clock() > self.turn_ends:
+                    self.end_turn(element.owner)
+        # Plain audiences are too quick to look at the clock after each, but a crowd of them is not.
+        if len(element.audiences) > CROWD:
+            self.end_turn(element.owner)
 
-    def owned(self, session: Session, path: str) -> Element:
-        """The element, if it is the session's own."""
+    def require_owned(self, session: Session, path: str) -> Element:
+        """Return an element of the session; raise if it belongs to another one or does not exist."""
         element = self.tree.elements.get(path)
+        # The same error for hidden and missing elements: an error must not reveal that something is there.
         if element is None or (element.owner is not session and not element.shown_to(session.auth)):
             raise NotFound(path)
         if element.owner is not session:
             raise Foreign(path)
         return element
 
-    def owned_state(self, session: Session, path: str) -> Element:
-        """The element, if it is a state of the session's own."""
-        element = self.owned(session, path)
+    def require_owned_state(self, session: Session, path: str) -> Element:
+        """Return a state of the session; raise if there is none."""
+        element = self.require_owned(session, path)
         if element.is_method:
             raise NotState(path)
         return element
@@ -574,50 +980,51 @@ class Bus:
     # -- routing
 
     def _route(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
-        """A set or call on its way to the owner."""
+        """Forward a set or call to the owner."""
         params, is_set = message.params, message.method == "set"
         if params is None:
             raise MissingParam("params")
         element = self.tree.elements.get(params.path)  # type: ignore[arg-type]
+        # The usual case is decided here. ``require_open`` finds out what is wrong, and may find that nothing is.
         if element is None or element.access is not None or element.fetch_only or element.is_method is is_set:
-            element = self.check_open(session, path_of(params), is_set)
-        if is_set and not params.value:
-            raise MissingParam("value")
+            element = self.require_open(session, require_path(params), is_set)
+        if is_set:
+            if not params.value:
+                raise MissingParam("value")
+            if element.description.limits is not None:
+                check_fits(element, bytes(params.value))
         owner = element.owner
-        if owner is self.own.session:
-            self.own.call(session, request_id, element.path, bytes(params.args))
+        if owner is self.builtin.session:
+            self.builtin.call(session, request_id, element.path, bytes(params.args))
             return
-        check_exponents_of(params.value if is_set else params.args)
-        timeout_s = element.timeout_s
-        if params.timeout:
-            check_exponents_of(params.timeout)
-            timeout_s = read_timeout(params)
-        tail = element.dialect.route(message.method, element, params)  # type: ignore[arg-type]
-        by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2 and not session.dialect.tells_nodes
+        timeout_s = read_timeout(params) if params.timeout else element.timeout_s
+        tail = element.dialect.encode_route(message.method, element, params)  # type: ignore[arg-type]
+        by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2 and not session.dialect.has_nodes
         route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
         if self.record is not None:
             route.asked = bytes(params.value if is_set else params.args)
         self.send_routed(route, tail, timeout_s)
 
     def send_routed(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
-        """Send a request on to its owner; without an id nobody waits for the answer."""
+        """Send a request to its owner and open a route, unless it has no id and so needs no response."""
         owner = route.owner
         start, on, alone = owner.dialect.heads
         if not route.request_id:
             owner.send(alone + tail)
             if self.record is not None:
-                tell_asked(self.record, route)
+                record_outcome(self.record, route)
             return
         if self.record is not None:
             route.opened_us = self.record.now_us
+        # Checked last, since only a request that waits for its response takes up room.
         if len(owner.routes) >= self.limits.routes_max:
             raise self.limit_reached("routes_max", "too many requests wait for this owner")
         route_id = self.routes.open(route, self.now + (self.timeout_s if timeout_s is None else timeout_s))
         routed = b"".join((start, route_id, on, tail))
         owner.put(owner.header(len(routed)) + routed)
 
-    def check_open(self, session: Session, path: str, is_set: bool) -> Element:
-        """The element, if the session may set or call it. What it may not even see is not there."""
+    def require_open(self, session: Session, path: str, is_set: bool) -> Element:
+        """Return an element that the session may set or call; raise if not. A hidden element does not exist for it."""
         element = self.tree.elements.get(path)
         auth = session.auth
         if element is None or not (element.shown_to(auth) or element.open_to(auth)):
@@ -630,55 +1037,56 @@ class Bus:
             raise ReadOnly(path)
         return element
 
-    def _on_response(self, session: Session, message: Message, response_id: bytes, text: bytes) -> None:
+    def _on_response(self, session: Session, message: Message, response_id: bytes, text: bytes, plain: bool) -> None:
         if not message.result and not message.error:
             raise InvalidRequest(Raw(text))
         route = self.routes.close(session, response_id)
+        # Too late, or an id that the daemon never gave. Owners cannot be told: a response has no response.
         if route is None:
-            log.debug("%s answered %s, which nobody waits for", session.label, response_id)
+            log.debug("%s responded to %s, which is not open", session.label, response_id)
             return
-        try:
-            if len(text) > self._short_bytes and has_long_run(text, self.safe_bytes):
-                self._check_long_numbers(text)
-            check_exponents_of(message.error or message.result)
-        except JetError as error:
-            log.warning("%s answered with a number that cannot be passed on: %s", session.label, error)
-            self._fail(route, error)
-            return
-        self._answer(route, message.result, message.error)
+        if not plain:
+            try:
+                # The requester waits, so it gets an error in place of a response that it could not read.
+                self.check_numbers(b"" + (message.error or message.result))
+            except JetError as error:
+                log.warning("%s responded with a number that cannot be forwarded: %s", session.label, error)
+                self._fail(route, error)
+                return
+        self._forward_response(route, message.result, message.error)
 
-    def _answer(self, route: Route, result: Raw, error: Raw = ABSENT) -> None:
-        """What the owner has answered, to who has asked."""
+    def _forward_response(self, route: Route, result: Raw, error: Raw = ABSENT) -> None:
+        """Forward the owner's response to the requester."""
         if self.record is not None:
-            tell_asked(self.record, route, jsonrpc.loads(error) if error else None)
+            record_outcome(self.record, route, jsonrpc.loads(error) if error else None)
         requester = route.requester
         if requester.dialect.is_binary:
-            frames.answer(route, result, error)
+            binary_services.forward_response(route, result, error)
             return
-        kind, answer = (b',"error":', error) if error else (b',"result":', result)
-        if route.by_jsonrpc and route.is_set and answer == TRUE:
-            answer = _EMPTY  # C++ peers look for a warning inside the result of a set
-        told = b"".join((b'{"id":', route.request_id, kind, answer, b"}"))
-        requester.put(requester.header(len(told)) + told)
+        kind, content = (ERROR_KEY, error) if error else (RESULT_KEY, result)
+        if route.by_jsonrpc and route.is_set and content == TRUE:
+            content = _EMPTY  # C++ peers look for a warning inside the result of a set
+        response = b"".join((RESPONSE_START, route.request_id, kind, content, b"}"))
+        requester.put(requester.header(len(response)) + response)
 
     def expire(self, now: float) -> None:
-        """Answer the requests whose owner did not answer in time."""
+        """Fail the requests whose owner did not respond in time."""
         self.now = now
         for route in self.routes.expired(now):
             if route.by_jsonrpc:
                 self._fail(route, TimedOut.as_internal())
             else:
-                self._fail(route, TimedOut(route.requester.dialect.asked(route.message)))
+                self._fail(route, TimedOut(route.requester.dialect.describe_request(route.message)))
 
     def _fail(self, route: Route, error: JetError) -> None:
         if self.record is not None:
-            tell_asked(self.record, route, error.wire())
+            record_outcome(self.record, route, error.wire())
         if not route.requester.gone:
             self.answer_error(route.requester, route.request_id, error)
 
 
 def _has_legacy(members: Sequence[bytes]) -> bool:
-    """Tell whether there is a request of 2012 among the members of a batch."""
+    """Return True if a member of a batch is a request of 2012."""
     for member in members:
         try:
             if legacy.is_legacy(jsonrpc.decode_envelope(member)):

@@ -1,46 +1,66 @@
-"""All fetches of the bus: finding those a new path concerns without testing every rule, and telling them.
+"""Fetches: all audiences of the bus, and the look-up of those that a new path concerns.
 
-Audiences are found by path in a dict where their rule names exact paths, by prefix in a dict per prefix length in
-use, and only the rest is tested one by one. An element keeps the audiences that are told of it, so that a change
-looks for nobody.
+A new path is not tested against every rule::
+
+    equals "a/b"         found by the whole path             _exact     {"a/b": [audience]}
+    startsWith "a/"      found by the first characters       _prefixes  {2: {"a/": [audience]}}, by length of prefix
+    all other rules      tested one by one                   _others, _costly
+
+An element stores its audiences, so that a change needs no look-up at all.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from jetbus.bus.audience import Audience
-from jetbus.bus.binaryaudience import BinaryAudience
+from jetbus.bus.access import Access, Auth
+from jetbus.bus.audiences import (
+    Audience,
+    BinaryAudience,
+    CombinedAudience,
+    DescribedAudience,
+    DescribedBinaryAudience,
+)
+from jetbus.bus.descriptions import UNDESCRIBED, Asked, Description, Meta
+from jetbus.bus.ports import Outbox
 from jetbus.bus.session import Session
-from jetbus.bus.together import TogetherAudience
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
-from jetbus.wire.dialects import CLASSIC, CLASSIC_WITH_SCHEMA, Dialect, legacy_node
+from jetbus.rules.work import UNLIMITED, meter
+from jetbus.wire.dialects import CLASSIC, encode_legacy_node
+
+STEP = 25
+"""Number of elements between two looks at the clock."""
 
 
 class Fetches:
     """The audiences of the bus and their members."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, use_pattern_steps: Callable[[Collection[Outbox], int], int]) -> None:
         self._tree = tree
-        self._audiences: dict[object, Audience] = {}
+        self._use_pattern_steps = use_pattern_steps
+        self.audiences: dict[object, Audience] = {}
+        """All audiences by their key."""
         self._exact: dict[str, list[Audience]] = {}
         self._prefixes: dict[int, dict[str, list[Audience]]] = {}
         self._others: list[Audience] = []
+        self._costly: list[Audience] = []
+        """Audiences whose tests can take exponential time, and whose steps are therefore limited."""
         self._node_watchers: list[Audience] = []
         self._daemon_watchers = 0
         self._numbered = 0
 
     def __len__(self) -> int:
-        return len(self._audiences)
+        return len(self.audiences)
 
     @property
     def watch_daemon(self) -> bool:
-        """Whether any fetch sees the daemon's own states."""
+        """True if the rule of any fetch matches built-in states."""
         return self._daemon_watchers > 0
 
     # -- joining and leaving
@@ -53,81 +73,142 @@ class Fetches:
         *,
         every: bool = False,
         together: bool = False,
-        schema: bool = False,
+        asked: Asked | None = None,
     ) -> Audience:
-        """Make a session a member of the audience for its fetch; it is told nothing yet."""
-        dialect = session.dialect
-        if schema and dialect is CLASSIC and rule.sort is None:
-            dialect = CLASSIC_WITH_SCHEMA
-        audience = self._audience(session, dialect, fetch_id, rule, every, together)
-        if audience.key not in self._audiences:
+        """Make a session a member of the audience for its fetch, without sending anything yet."""
+        audience = self._audience(session, fetch_id, rule, every, together, asked)
+        if audience.key not in self.audiences:
             self._enlist(audience)
-        audience.join(session.outbox, fetch_id)
-        session.fetches[fetch_id] = audience
+        self._admit(session, fetch_id, audience)
         return audience
 
-    def _audience(
-        self, session: Session, dialect: Dialect, fetch_id: bytes, rule: Rule, every: bool, together: bool
+    def prepare(
+        self,
+        session: Session,
+        fetch_id: bytes,
+        rule: Rule,
+        *,
+        every: bool = False,
+        together: bool = False,
+        asked: Asked | None = None,
+    ) -> Preparation:
+        """Begin a fetch that is joined later, after many short steps."""
+        audience = self._audience(session, fetch_id, rule, every, together, asked)
+        return Preparation(self, session, fetch_id, audience)
+
+    def join_prepared(
+        self, session: Session, fetch_id: bytes, prepared: Audience, wanted: list[Element], matched: set[Element]
     ) -> Audience:
-        """The audience for a fetch, which may be a new one."""
-        known, framing, auth = self._audiences, session.framing, session.auth
+        """Make a session a member of an audience whose elements are already known."""
+        # An equal fetch of another peer may have joined while this one was prepared.
+        audience = self.audiences.get(prepared.key, prepared)
+        # What ``Preparation`` has found spares the search, but only a new audience needs it.
+        if audience is prepared and audience.key not in self.audiences:
+            self._enlist(audience, wanted, matched)
+        self._admit(session, fetch_id, audience)
+        return audience
+
+    @staticmethod
+    def _admit(session: Session, fetch_id: bytes, audience: Audience) -> None:
+        audience.join(session.outbox, fetch_id)
+        session.fetches[fetch_id] = audience
+        session.tests += audience.rule.tests
+
+    def _audience(
+        self, session: Session, fetch_id: bytes, rule: Rule, every: bool, together: bool, asked: Asked | None
+    ) -> Audience:
+        """Return the audience for a fetch, an existing one if possible."""
+        known, dialect, framing, auth = self.audiences, session.dialect, session.framing, session.auth
+        wanted: Audience
         if not dialect.is_binary:
-            kind = TogetherAudience if together and dialect is CLASSIC and rule.sort is None else Audience
-            wanted = kind(fetch_id, rule, dialect, framing, auth, every)
-            if dialect.tells_nodes:
+            if asked is not None:
+                wanted = DescribedAudience(fetch_id, rule, dialect, framing, auth, every, asked)
+            else:
+                kind = CombinedAudience if together and dialect is CLASSIC and rule.sort is None else Audience
+                wanted = kind(fetch_id, rule, dialect, framing, auth, every)
+            if dialect.has_nodes:
                 wanted.separators = session.separators or self._tree.separators
                 wanted.key += (wanted.separators,)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
-            wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
+            if asked is not None:
+                wanted = DescribedBinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every, asked)
+            else:
+                wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
             found = known.get(wanted.key, wanted)
             if session.outbox not in found:
                 return found
         raise AssertionError
 
     def next_number(self) -> int:
-        """A number for a fetch whose peer leaves that to the daemon; none comes twice in four billion fetches."""
+        """Return a fetch id for a binary peer; it repeats only after four billion fetches."""
         self._numbered = self._numbered % 0xFFFFFFFF + 1
         return self._numbered
 
     def leave(self, session: Session, fetch_id: bytes) -> None:
         """End one fetch of a session."""
         audience = session.fetches.pop(fetch_id)
+        session.tests -= audience.rule.tests
         audience.leave(session.outbox)
         session.outbox.forget(audience)
-        if audience.empty:
+        if audience.is_empty:
             self._delist(audience)
+            rule = audience.rule
+            # A fetch of one path ends without a look at a million elements.
+            indexed = rule.exact_paths is not None or rule.prefix
+            self._remove_from({audience}, self._tree.matching(rule) if indexed else self._tree.elements.values())
 
-    def _enlist(self, audience: Audience) -> None:
-        self._audiences[audience.key] = audience
+    def leave_all(self, session: Session) -> None:
+        """End all fetches of a session, with one look at each element."""
+        left = set()
+        for audience in session.fetches.values():
+            audience.leave(session.outbox)
+            if audience.is_empty and audience not in left:
+                self._delist(audience)
+                left.add(audience)
+        session.outbox.forget_all()
+        session.fetches.clear()
+        session.tests = 0
+        if left:
+            self._remove_from(left, self._tree.elements.values())
+
+    @staticmethod
+    def _remove_from(left: set[Audience], elements: Iterable[Element]) -> None:
+        _update_audiences(elements, lambda before: tuple([audience for audience in before if audience not in left]))
+
+    def _enlist(
+        self, audience: Audience, wanted: list[Element] | None = None, matched: set[Element] | None = None
+    ) -> None:
+        """Add a new audience; ``wanted`` and ``matched`` say which elements it is about, where that is known."""
+        # All that may be too much work comes first, while there is nothing to undo.
+        elements = self._find_elements(audience) if wanted is None else wanted
+        if audience.value_test is not None:
+            if matched is None:
+                matched = {element for element in elements if self._sees_value(audience, element)}
+            audience.matched = matched
+        self.audiences[audience.key] = audience
         self._daemon_watchers += audience.rule.sees_daemon
-        for place in self._places(audience.rule, make=True):
+        for place in self._find_lists(audience.rule, make=True):
             place.append(audience)
-        if audience.dialect.tells_nodes:
+        if audience.dialect.has_nodes:
             self._node_watchers.append(audience)
             for element in self._tree.elements.values():
                 self._count_nodes(audience, element, 1)
-        elements = self._wanted(audience)
-        for element in elements:
-            element.audiences += (audience,)
-        if audience.value_test is not None:
-            audience.matched = {element for element in elements if audience.sees_value(element)}
-        if audience.window is not None:
-            audience.window.fill(element for element in elements if self._matches(audience, element))
+        _update_audiences(elements, lambda before: (*before, audience))
+        if audience.sorted_matches is not None:
+            audience.sorted_matches.fill(element for element in elements if self._matches(audience, element))
 
     def _delist(self, audience: Audience) -> None:
-        del self._audiences[audience.key]
+        del self.audiences[audience.key]
         self._daemon_watchers -= audience.rule.sees_daemon
-        for place in self._places(audience.rule):
+        for place in self._find_lists(audience.rule):
             place.remove(audience)
-        self._forget_empty_places(audience.rule)
-        if audience.dialect.tells_nodes:
+        self._remove_empty_lists(audience.rule)
+        if audience.dialect.has_nodes:
             self._node_watchers.remove(audience)
-        for element in self._wanted(audience):
-            element.audiences = tuple(other for other in element.audiences if other is not audience)
 
-    def _places(self, rule: Rule, *, make: bool = False) -> list[list[Audience]]:
-        """The lists in which audiences of this rule are found again."""
+    def _find_lists(self, rule: Rule, *, make: bool = False) -> list[list[Audience]]:
+        """Return the lists of the index that audiences with this rule belong to."""
         if rule.exact_paths is not None:
             if make:
                 return [self._exact.setdefault(path, []) for path in rule.exact_paths]
@@ -136,9 +217,9 @@ class Fetches:
             if make:
                 return [self._prefixes.setdefault(len(rule.prefix), {}).setdefault(rule.prefix, [])]
             return [self._prefixes[len(rule.prefix)][rule.prefix]]
-        return [self._others]
+        return [self._costly if rule.has_back_references else self._others]
 
-    def _forget_empty_places(self, rule: Rule) -> None:
+    def _remove_empty_lists(self, rule: Rule) -> None:
         if rule.exact_paths is not None:
             for path in rule.exact_paths:
                 if not self._exact[path]:
@@ -150,26 +231,28 @@ class Fetches:
             if not by_prefix:
                 del self._prefixes[len(rule.prefix)]
 
-    def _wanted(self, audience: Audience) -> list[Element]:
-        return [element for element in self._tree.matching(audience.rule) if audience.wants(element)]
+    def _find_elements(self, audience: Audience) -> list[Element]:
+        return [element for element in self._tree.matching(audience.rule) if audience.accepts(element)]
 
     # -- the first events of a fetch, and get
 
-    def initial(self, audience: Audience, fetch_id: bytes) -> Iterator[bytes]:
-        """The frames that tell a new member what there is."""
-        if audience.window is not None:
-            yield audience.first_window(audience.window, fetch_id)
-            return
-        if audience.dialect.tells_nodes:
+    @staticmethod
+    def initial_nodes(audience: Audience) -> Iterator[bytes]:
+        """Yield the frames that announce the existing nodes to a new member, if its dialect has nodes."""
+        if audience.dialect.has_nodes:
             nodes = filter(audience.rule.matches_path, audience.nodes)
             for node in sorted(nodes, key=lambda node: (len(node), node)):
-                yield audience.frame(legacy_node("add", msgspec.json.encode(node)))
-        for element in self.present(audience):
-            yield audience.first(element, fetch_id)
+                yield audience.frame(encode_legacy_node("add", msgspec.json.encode(node)))
 
     def present(self, audience: Audience) -> list[Element]:
-        """What matches now."""
-        return [element for element in self._wanted(audience) if self._matches(audience, element)]
+        """Return the elements that match now."""
+        return [element for element in self._find_elements(audience) if self._matches(audience, element)]
+
+    @staticmethod
+    def _sees_value(audience: Audience, element: Element) -> bool:
+        """Return True if the value of an element matches; raise ``LimitReached`` if that takes too much work."""
+        meter.spend(len(audience.rule.value))
+        return audience.matches_value(element)
 
     @staticmethod
     def _matches(audience: Audience, element: Element) -> bool:
@@ -178,36 +261,103 @@ class Fetches:
     # -- events
 
     def on_add(self, element: Element) -> None:
-        """Tell of a new leaf and, before it, of the nodes that came into being with it."""
+        """Announce a new leaf and, before it, the nodes that appeared with it."""
         if self._node_watchers:
-            self._tell_nodes("add", element, 1)
-        if not self._audiences:
+            self._send_nodes("add", element, 1)
+        if not self.audiences:
             return
         element.audiences = tuple(self._find(element))
         tail = b""
         for audience in element.audiences:
-            if not audience.plain or element.access is not None:
+            if not audience.is_plain or element.access is not None:
                 audience.on_add(element)
                 continue
-            tail = tail or CLASSIC.tail("add", element, element.fetch_only)
-            audience.tell("add", element.path, tail)
+            tail = tail or CLASSIC.encode_tail("add", element, element.fetch_only)
+            audience.send("add", element.path, tail)
 
     def on_remove(self, element: Element) -> None:
-        """Tell that a leaf is gone and, after it, which nodes went with it, deepest first."""
+        """Announce that a leaf is gone and, after it, the nodes that vanished with it, deepest first."""
         for audience in element.audiences:
             audience.on_remove(element)
         if self._node_watchers:
-            self._tell_nodes("remove", element, -1)
+            self._send_nodes("remove", element, -1)
 
-    def _tell_nodes(self, kind: str, element: Element, step: int) -> None:
+    # -- changed rights
+
+    def renew(
+        self,
+        groups: Mapping[tuple[Access | None, Access | None, bool], list[Element]],
+        renewed: Mapping[Auth, Auth | None],
+    ) -> None:
+        """Put other access of elements and other rights of users into force.
+
+        ``groups`` has all elements by their access before, their access from now on and whether they are methods;
+        there are few different ones. What is hidden now is removed by events, what is shown now is added, and what
+        can be set now or no longer is removed and added again, since only ``add`` shows that. Peers receive the removes
+        first.
+        """
+        appeared: list[tuple[Audience, list[Element], bool]] = []
+        for audience in self.audiences.values():
+            before = audience.auth
+            now = renewed.get(before, before) if before is not None else None
+            for (old, new, is_method), elements in groups.items():
+                was, will_be = _sight(old, is_method, before), _sight(new, is_method, now)
+                if was == will_be:
+                    continue
+                if was.shown:
+                    self._hide(audience, elements, counts_nodes=not will_be.shown)
+                if will_be.shown:
+                    appeared.append((audience, elements, not was.shown))
+        # Between the removes and the adds: each side must be encoded with the access of its time.
+        for (_, new, _), elements in groups.items():
+            for element in elements:
+                element.access = new
+        for audience in self.audiences.values():
+            if audience.auth is not None and audience.auth in renewed:
+                audience.renew(renewed[audience.auth])
+        self._update_keys()
+        for audience, elements, counts_nodes in appeared:
+            self._show(audience, elements, counts_nodes=counts_nodes)
+
+    def _hide(self, audience: Audience, elements: list[Element], *, counts_nodes: bool) -> None:
+        for element in elements:
+            if audience in element.audiences:
+                audience.on_remove(element)
+                element.audiences = tuple(other for other in element.audiences if other is not audience)
+            if counts_nodes and audience.dialect.has_nodes:
+                self._send_nodes_to(audience, "remove", element, -1)
+
+    def _show(self, audience: Audience, elements: list[Element], *, counts_nodes: bool) -> None:
+        rule = audience.rule
+        for element in elements:
+            if counts_nodes and audience.dialect.has_nodes:
+                self._send_nodes_to(audience, "add", element, 1)
+            path = element.path
+            if rule.matches_path(path) and audience.accepts(element) and (rule.sees_daemon or not is_daemons(path)):
+                element.audiences += (audience,)
+                audience.on_add(element)
+
+    def _update_keys(self) -> None:
+        """Update the keys of all audiences; two that have become equal stay apart, the second with a unique key."""
+        audiences, self.audiences = list(self.audiences.values()), {}
+        for audience in audiences:
+            if audience.key in self.audiences:
+                audience.key = (*audience.key, object())
+            self.audiences[audience.key] = audience
+
+    def _send_nodes(self, kind: str, element: Element, step: int) -> None:
         for audience in self._node_watchers:
-            for node in self._count_nodes(audience, element, step)[::step]:
-                if audience.rule.matches_path(node):
-                    audience.tell(kind, node, legacy_node(kind, msgspec.json.encode(node)))
+            self._send_nodes_to(audience, kind, element, step)
+
+    def _send_nodes_to(self, audience: Audience, kind: str, element: Element, step: int) -> None:
+        # Nodes appear from the root down and vanish from the leaf up.
+        for node in self._count_nodes(audience, element, step)[::step]:
+            if audience.rule.matches_path(node):
+                audience.send(kind, node, encode_legacy_node(kind, msgspec.json.encode(node)))
 
     @staticmethod
     def _count_nodes(audience: Audience, element: Element, step: int) -> list[str]:
-        """Count a leaf in or out of its nodes as the audience knows them; gives those that came or went, root first.
+        """Count a leaf in its nodes, by the separators of the audience; return nodes that appear or vanish, root first.
 
         A node is there for an audience as long as there is a leaf below it that the audience may know of.
         """
@@ -231,10 +381,130 @@ class Fetches:
             found += self._exact.get(path, ())
         for length, by_prefix in self._prefixes.items():
             found += by_prefix.get(path[:length], ())
+        # A rule sees built-in elements only if it names ``$jet``; ``**`` does not.
         if found and is_daemons(path):
             found = [audience for audience in found if audience.rule.sees_daemon]
-        open_to_all, told = element.access is None, []
+        open_to_all, accepting = element.access is None, []
         for audience in found:
-            if (open_to_all and audience.easy) or (audience.rule.matches_path(path) and audience.wants(element)):
-                told.append(audience)  # noqa: PERF401 - there is mostly one, and a comprehension is a call
-        return told
+            if (open_to_all and audience.is_indexed) or (
+                audience.rule.matches_path(path) and audience.accepts(element)
+            ):
+                accepting.append(audience)  # noqa: PERF401 - there is mostly one, and a comprehension is a call
+        if self._costly:
+            accepting += self._find_costly(element)
+        return accepting
+
+    def _find_costly(self, element: Element) -> list[Audience]:
+        """Return the audiences with back references whose rule matches.
+
+        All patterns of one peer share ``pattern_steps_max`` steps in one turn of the peer that adds, so that a peer
+        with a thousand of them cannot occupy the bus with every ``add`` of another.
+        """
+        found = []
+        for audience in self._costly:
+            outboxes = list(audience.outboxes)
+            before = meter.steps_left = self._use_pattern_steps(outboxes, 0)
+            rule = audience.rule
+            if (rule.sees_daemon or not is_daemons(element.path)) and (
+                rule.matches_path(element.path) and audience.accepts(element)
+            ):
+                found.append(audience)
+            self._use_pattern_steps(outboxes, before - meter.steps_left)
+        meter.steps_left = UNLIMITED
+        return found
+
+
+def _update_audiences(
+    elements: Iterable[Element], change: Callable[[tuple[Audience, ...]], tuple[Audience, ...]]
+) -> None:
+    """Replace the audiences of elements.
+
+    Elements that share one tuple share the new one, too: with thousands of fetches over thousands of elements, copies
+    would take gigabytes and a tuple for each element seconds.
+    """
+    changed: dict[int, tuple[tuple[Audience, ...], tuple[Audience, ...]]] = {}
+    for element in elements:
+        before = element.audiences
+        known = changed.get(id(before))
+        if known is None:
+            # A reference to the old tuple keeps its id from being reused meanwhile.
+            known = changed[id(before)] = (before, change(before))
+        element.audiences = known[1]
+
+
+class _Sight(NamedTuple):
+    """The view that a user has of an element, as far as access decides it."""
+
+    shown: bool
+    settable: bool
+
+
+def _sight(access: Access | None, is_method: bool, auth: Auth | None) -> _Sight:
+    if access is None:
+        return _Sight(True, True)
+    if not access.may_fetch(auth):
+        return _Sight(False, False)
+    return _Sight(True, access.may_call(auth) if is_method else access.may_set(auth))
+
+
+class Preparation:
+    """A fetch before it joins its audience: the frames of its first events are encoded in advance.
+
+    This takes long where there are many elements, so it is done in short steps. Between two steps other peers add,
+    change and remove. ``join`` looks again at the elements that this concerned, joins the audience and returns the
+    first events, all at once: no event is missing and none comes twice.
+    """
+
+    def __init__(self, fetches: Fetches, session: Session, fetch_id: bytes, audience: Audience) -> None:
+        self._fetches = fetches
+        self._tree = fetches._tree
+        self._session = session
+        self._fetch_id = fetch_id
+        self._audience = audience
+        self._known: dict[Element, _Known] = {}
+        """State of an element, and its frame; False where its path, True where its value differs."""
+
+    def steps(self) -> Iterator[None]:
+        """Look at all elements, a few in each step."""
+        known, look = self._known, self._look
+        for count, element in enumerate(list(self._tree.candidates(self._audience.rule))):
+            if not count % STEP:
+                yield
+            known[element] = element.value, element.description, element.meta, element.access, look(element)
+
+    def _look(self, element: Element) -> bytes | bool:
+        audience, path = self._audience, element.path
+        rule = audience.rule
+        meter.spend(1 + len(rule.value))
+        if not rule.matches_path(path) or (is_daemons(path) and not rule.sees_daemon) or not audience.accepts(element):
+            return False
+        return audience.encode_add(element, self._fetch_id) if audience.matches_value(element) else True
+
+    def join(self) -> list[bytes]:
+        """Join the audience and return the frames that announce the present elements."""
+        wanted, matched, frames = [], set(), []
+        for element in self._tree.candidates(self._audience.rule):
+            value, description, meta, access, seen = self._known.get(element, _UNKNOWN)
+            # Nothing is changed in place, so identity tells whether anything has happened since the step.
+            if (
+                value is not element.value
+                or access is not element.access
+                or description is not element.description
+                or meta is not element.meta
+            ):
+                seen = self._look(element)
+            if seen is False:
+                continue
+            wanted.append(element)
+            if seen is not True:
+                matched.add(element)
+                frames.append(seen)
+        audience = self._fetches.join_prepared(self._session, self._fetch_id, self._audience, wanted, matched)
+        if audience.sorted_matches is not None:
+            # A sorted fetch begins with one list; the frames of single elements are not needed.
+            return [audience.encode_sorted(audience.sorted_matches, self._fetch_id)]
+        return [*self._fetches.initial_nodes(audience), *frames]
+
+
+_Known = tuple[bytes | None, Description, Meta | None, Access | None, bytes | bool]
+_UNKNOWN: _Known = (b"unknown", UNDESCRIBED, None, None, False)

@@ -1,4 +1,4 @@
-"""The limits of the brain, each with a name under which it is configured, counted and told.
+"""Limits of the bus, each with the name under which it is configured and counted.
 
 ``most`` is the highest a limit may be set to: deeper texts than that would exhaust the interpreter's own stack, longer
 paths would not fit into the keys of the binary protocol.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jetbus.luapattern import STEPS_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of each there may be. ``help`` and defaults are shown by ``jetd --help``."""
+    """Limits of the bus. ``jetd --help`` shows ``help`` and defaults."""
 
     depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message", "most": 500})
     batch_max: int = field(default=10_000, metadata={"help": "messages in one batch"})
@@ -21,6 +23,26 @@ class Limits:
     path_chars_max: int = field(default=4096, metadata={"help": "characters of a path", "most": 16_383})
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
     members_max: int = field(default=100, metadata={"help": "members that describe one state or method, as in 2012"})
+    schema_bytes_max: int = field(default=65_536, metadata={"help": "bytes of the schema of one state or method"})
+    quality_bytes_max: int = field(default=1_024, metadata={"help": "bytes of the quality of one value"})
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
     number_chars_max: int = field(default=400, metadata={"help": "characters of a number", "most": 4_000})
+    pattern_steps_max: int = field(
+        default=STEPS_MAX,
+        metadata={"help": "steps that a peer's Lua patterns with back references may take while another has its turn"},
+    )
+    reservations_max: int = field(default=10_000, metadata={"help": "paths kept for users whose connection is lost"})
+    rule_list_max: int = field(
+        default=10_000, metadata={"help": "texts or values in the list of one test", "most": 100_000}
+    )
+    rule_tests_max: int = field(default=10_000, metadata={"help": "tests in the rules of all fetches of one peer"})
+    rule_work_max: int = field(
+        default=3_000_000, metadata={"help": "work of the rule of one fetch or get, about 10 million a second"}
+    )
+    turn_us_max: int = field(
+        default=2_000, metadata={"help": "microseconds that one peer may take before the others have their turn"}
+    )
+    unread_bytes_max: int = field(
+        default=8 << 20, metadata={"help": "bytes a peer may leave unread before its next get or fetch waits"}
+    )
     routes_max: int = field(default=10_000, metadata={"help": "requests waiting for one owner"})

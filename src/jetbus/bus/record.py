@@ -1,92 +1,88 @@
-"""What the bus tells whoever keeps a record of it: every add, change and remove, and how sets and calls ended.
+"""Recorded events: how adds, removes and the outcomes of sets and calls are written to the journal.
 
-The record itself is elsewhere; the bus only has to be quick about telling it. ``note`` is the busy one and is called
-directly. What the daemon says of itself is not recorded.
+Changes of states are so frequent that the bus calls ``EventRecorder.note`` directly. The daemon's own states are not
+recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Raw
 
+from jetbus.json_types import ErrorObject, JsonObject
 from jetbus.wire import binary
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
+    from jetbus.bus.ports import EventRecorder
     from jetbus.bus.routes import Route
     from jetbus.bus.tree import Element
 
 
-class Record(Protocol):
-    """Who keeps the record. Values and details are JSON texts."""
-
-    @property
-    def now_us(self) -> int:
-        """The instant that is recorded, in microseconds."""
-
-    @property
-    def note(self) -> Callable[[tuple[str, bytes, str]], None]:
-        """What to call with path, value and peer when a state has a new value; another one after each commit."""
-
-    def append(
-        self,
-        event: str,
-        kind: str | None = None,
-        path: str | None = None,
-        value: bytes | None = None,
-        peer: str | None = None,
-        detail: bytes | None = None,
-        /,
-    ) -> None:
-        """Anything else has happened."""
-
-
-def kind_of(element: Element) -> str:
-    """The kind of an element, in the words of the record."""
+def name_kind(element: Element) -> str:
+    """Return the kind of an element as the journal names it."""
     return "method" if element.is_method else "state"
 
 
-def tell_add(record: Record, element: Element, *, again: bool = False) -> None:
-    """A new element, with what its owner said about it; or one that is there already, told again."""
-    told: dict[str, Any] = {"again": True} if again else {}
+def record_add(record: EventRecorder, element: Element, *, again: bool = False) -> None:
+    """Record an element with its properties; ``again`` marks one that existed before, after a gap."""
+    encoded = _encode_detail(element, {"again": True} if again else {})
+    fields = "add", name_kind(element), element.path, element.value, element.owner.label, encoded
+    if element.meta is None:
+        record.append(*fields)
+    else:
+        record.append(*fields, element.meta.source_us, element.meta.quality)
+
+
+def record_description(record: EventRecorder, element: Element) -> None:
+    """Record an element that its owner describes anew; its value is recorded on its own."""
+    # The detail is complete, so that readers need no earlier event to know the element.
+    detail = _encode_detail(element, {})
+    record.append("describe", name_kind(element), element.path, None, element.owner.label, detail)
+
+
+def _encode_detail(element: Element, detail: JsonObject) -> bytes | None:
+    """Encode all that the journal keeps of an element beside its value; None if there is nothing."""
     if element.fetch_only:
-        told["fetchOnly"] = True
-    if element.access is not None:
-        told["access"] = element.access.wire()
+        detail["fetchOnly"] = True
+    if element.access is not None and (lists := element.access.wire()):
+        detail["access"] = lists
     if element.timeout_s is not None:
-        told["timeout"] = element.timeout_s
+        detail["timeout"] = element.timeout_s
     if element.dialect.is_binary and element.body[0] not in (binary.NONE, binary.JSON):
-        told["type"] = binary.mime_of(element.body)
-    detail = msgspec.json.encode(told) if told else None
-    record.append("add", kind_of(element), element.path, element.value, element.owner.label, detail)
+        detail["type"] = binary.read_mime(element.body)
+    if element.schema is not None:
+        detail["schema"] = Raw(element.schema)
+    return msgspec.json.encode(detail) if detail else None
 
 
-def tell_remove(record: Record, element: Element) -> None:
-    """An element is gone; its last value goes with it."""
-    record.append("remove", kind_of(element), element.path, element.value, element.owner.label)
+def record_remove(record: EventRecorder, element: Element) -> None:
+    """Record the removal of an element, with its last value."""
+    record.append("remove", name_kind(element), element.path, element.value, element.owner.label)
 
 
-def tell_again(record: Record, bus: Bus, paths: Iterable[str]) -> None:
-    """What these paths are now: the record has missed something about them."""
+def record_present(record: EventRecorder, bus: Bus, paths: Iterable[str]) -> None:
+    """Record the present elements at these paths, whose events were dropped."""
     for path in paths:
         element = bus.tree.elements.get(path)
         if element is None:
             record.append("remove", None, path)
-        elif not bus.own.has(element):
-            tell_add(record, element, again=True)
+        elif not bus.builtin.owns(element):
+            record_add(record, element, again=True)
 
 
-def tell_asked(record: Record, route: Route, error: Any = None) -> None:
-    """A set or call has been answered: by its owner, or by the bus in its place."""
-    told: dict[str, Any] = {"outcome": "ok", "us": record.now_us - route.opened_us, "owner": route.owner.label}
+def record_outcome(record: EventRecorder, route: Route, error: ErrorObject | str | None = None) -> None:
+    """Record a set or call when it is answered, by its owner or by the bus in its place."""
+    detail: JsonObject = {"outcome": "ok", "us": record.now_us - route.opened_us, "owner": route.owner.label}
     if not route.request_id:
-        told = {"outcome": "sent", "owner": route.owner.label}  # nobody waits for an answer
+        detail = {"outcome": "sent", "owner": route.owner.label}  # the requester wants no answer
     elif error is not None:
         fields = error if isinstance(error, dict) else {"message": str(error)}
-        told |= {"outcome": "error", "code": fields.get("code"), "error": fields.get("message")}
+        detail |= {"outcome": "error", "code": fields.get("code"), "error": fields.get("message")}
         if "data" in fields:
-            told["data"] = fields["data"]
+            detail["data"] = fields["data"]
     event, kind = ("set", "state") if route.is_set else ("call", "method")
-    record.append(event, kind, route.path, route.asked or None, route.requester.label, msgspec.json.encode(told))
+    record.append(event, kind, route.path, route.asked or None, route.requester.label, msgspec.json.encode(detail))

@@ -1,8 +1,13 @@
-"""Requests on their way to an owner and back.
+"""Routes: requests that wait for the response of an owner.
 
-A route is open until the owner answers, its time is up or the owner is lost, whichever comes first; anything later
-is dropped. Deadlines sit in buckets of one tick, so a request costs no timer of its own. A bucket outlives its routes
-until its tick has come or there are too many empty ones.
+A route is open until the owner responds, its time is up or the owner is lost, whichever comes first; a later response
+is dropped. Requests have no timers of their own. Deadlines are rounded up to ticks, and all routes of a tick are in one
+bucket; one timer waits for the earliest tick::
+
+    ticks (heap)   5001   5002   9000
+    buckets         {r1, r2}  {r7}   {}         a response removes its route from its bucket
+
+An empty bucket stays until its tick comes or until there are too many empty ones.
 """
 
 from __future__ import annotations
@@ -19,11 +24,11 @@ if TYPE_CHECKING:
 TICKS_PER_S = 1000
 """Event loops keep time in milliseconds, so that finer ticks would gain nothing."""
 BUCKETS_KEPT = 10_000
-"""Empty buckets are looked for when there are more buckets than that, and twice as many as at the last time."""
+"""Number of buckets above which empty ones are removed, once there are twice as many as after the last removal."""
 
 
 class Route(Struct, eq=False):
-    """One request that an owner has yet to answer."""
+    """A request that waits for the response of an owner."""
 
     requester: Session
     request_id: bytes
@@ -32,19 +37,19 @@ class Route(Struct, eq=False):
     """The request as it came, for the error when its time is up."""
     is_set: bool
     by_jsonrpc: bool
-    """Whether the request said ``jsonrpc``, as only C++ peers do; they expect other answers."""
+    """True if the request has a member ``jsonrpc``, as only those of C++ peers do, which expect other responses."""
     path: str = ""
     asked: bytes = b""
-    """The value or the arguments, where a record is kept."""
+    """Value or arguments of the request, if there is a journal."""
     opened_us: int = 0
-    """The instant at which it was opened, in microseconds, where a record is kept."""
+    """Instant at which it was opened, in microseconds, if there is a journal."""
     id: bytes = b""
     bucket: Any = None
     """The routes that expire with it; it takes itself out when it is answered."""
 
 
 class Routes:
-    """All open routes by the id the owner knows them by."""
+    """Open routes, by the id under which the owner knows them."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -58,9 +63,10 @@ class Routes:
         """Called with the earliest deadline whenever an earlier one appears."""
 
     def open(self, route: Route, deadline: float) -> bytes:
-        """Open a route until ``deadline``; gives its id as JSON."""
+        """Open a route until ``deadline`` and return its id as JSON."""
         self._count = count = self._count + 1
         owner = route.owner
+        # Owners repeat the id in their response, so it has the form that their dialect expects.
         route.id = route_id = owner.dialect.route_id(count)
         bucket = self._bucket if deadline == self._deadline else self._bucket_of(deadline)
         bucket[route_id] = owner.routes[route_id] = route
@@ -68,9 +74,11 @@ class Routes:
         return route_id
 
     def _bucket_of(self, deadline: float) -> dict[bytes, Route]:
+        # Rounded up: a request may wait a millisecond longer, never shorter.
         tick = int(deadline * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
+            # Sweeping takes a pass over all buckets; doubling the limit makes it constant per bucket.
             if len(self._ticks) > self._sweep_at:
                 self._sweep()
             bucket = self._buckets[tick] = {}
@@ -88,16 +96,17 @@ class Routes:
 
     @staticmethod
     def close(owner: Session, route_id: bytes) -> Route | None:
-        """The route of that id towards this owner, now closed; None when there is none (any more)."""
+        """Close the route with this id to an owner and return it, None if it is not open."""
         route = owner.routes.pop(route_id, None)
         if route is not None:
             del route.bucket[route_id]
         return route
 
     def expired(self, now: float) -> list[Route]:
-        """Close and give the routes whose time is up."""
+        """Close the routes whose time is up and return them."""
         late = []
         self._deadline = -1.0
+        # The cached bucket may be among those that are taken out here.
         tick = int(now * TICKS_PER_S + 1e-6)  # a deadline that was a tick once must be one again
         while self._ticks and self._ticks[0] <= tick:
             for route in self._buckets.pop(heapq.heappop(self._ticks)).values():
@@ -106,13 +115,19 @@ class Routes:
         return late
 
     def next_deadline(self) -> float | None:
-        """When to ask for expired routes next; None when no route is open."""
+        """Return the earliest deadline, None if no route is open."""
         self._deadline = -1.0
+        # Whose routes are all answered: the timer need not wake for them.
         while self._ticks and not self._buckets[self._ticks[0]]:
             del self._buckets[heapq.heappop(self._ticks)]
         return self._ticks[0] / TICKS_PER_S if self._ticks else None
 
     @property
+    def bucket_count(self) -> int:
+        """Number of buckets, empty ones included."""
+        return len(self._ticks)
+
+    @property
     def count(self) -> int:
-        """How many routes are open."""
+        """Number of open routes."""
         return sum(len(bucket) for bucket in self._buckets.values())

@@ -1,21 +1,21 @@
-"""The services that are not busy: fetch, unfetch, get, info, config, authenticate and their kin, as one table.
+"""The less frequent services: fetch, unfetch, get, info, config, authenticate and others, as one table.
 
-A service takes the bus, the session and the request, and gives the result as JSON, or None when it has answered
-itself or will do so later. What it refuses it raises. Adding a service is one function and one row.
+A service takes the bus, the session and the request. It returns the result as JSON, or None if it responds itself, now
+or later. It raises a ``JetError`` to refuse the request. A new service needs one function and one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 import jetbus
-from jetbus.bus.past import Begun, Then, asked_instant, fetch_since, get_then
-from jetbus.bus.past import entry as entry_then
-from jetbus.bus.sorting import Window, entry
+from jetbus.bus.descriptions import NOTHING_ASKED, UNDESCRIBED, Asked, Description, Meta, read_asked
+from jetbus.bus.replay import JoinedFetch, PastElement, fetch_since, get_past, read_past_instant
+from jetbus.bus.sorting import SortedMatches
 from jetbus.errors import (
     AlreadyFetching,
     EncodingNotSupported,
@@ -23,18 +23,25 @@ from jetbus.errors import (
     FetchIdUnknown,
     Invalid,
     JetError,
+    LimitReached,
     LoginRefused,
     MissingParam,
     UserRefused,
     WrongType,
 )
-from jetbus.paths import SEPARATORS
-from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
+from jetbus.json_types import Json, JsonObject
+from jetbus.paths import SEPARATORS, is_daemons
+from jetbus.rules import EVERYTHING, Rule, Sort, read_matcher, read_rule
+from jetbus.rules.work import meter
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
+from jetbus.wire.notifications import encode_entry, encode_list, encode_past_entry, encode_sorted_entry
 
 if TYPE_CHECKING:
+    from jetbus.bus.access import Access, Auth
     from jetbus.bus.bus import Bus
+    from jetbus.bus.fetches import Preparation
+    from jetbus.bus.ports import Users
     from jetbus.bus.session import Session
     from jetbus.bus.tree import Element
 
@@ -49,19 +56,19 @@ class Request(NamedTuple):
     id: bytes
     params: Raw
     by_jsonrpc: bool
-    """Whether it is a C++ peer's: these say ``jsonrpc``."""
+    """True if it comes from a C++ peer, whose requests have a member ``jsonrpc``."""
     jsonrpc: Raw = jsonrpc.ABSENT
-    """What it said of ``jsonrpc``."""
+    """Member ``jsonrpc`` of the request."""
 
-    def named(self) -> dict[str, Any]:
-        """The parameters as Python values."""
+    def named(self) -> JsonObject:
+        """Return the parameters as Python values."""
         return jsonrpc.read_object(self.params)
 
 
 Service = Callable[["Bus", "Session", Request], bytes | None]
 
 
-def _required(params: dict[str, Any], name: str, kind: type = str) -> Any:
+def _required(params: JsonObject, name: str, kind: type = str) -> Json:
     if name not in params:
         raise MissingParam(name)
     if not isinstance(params[name], kind):
@@ -73,23 +80,62 @@ def _required(params: dict[str, Any], name: str, kind: type = str) -> Any:
 
 
 def _fetch(bus: Bus, session: Session, request: Request) -> None:
-    params = request.named()
-    fetch_id = _fetch_id(request)
-    rule = _rule(session, params)
+    fetch_id, params = jsonrpc.read_fetch_params(request.params)
+    rule = _read_rule(session, params)
     if fetch_id in session.fetches:
+        # Checked before the limits: a peer that repeats itself should be told so.
         raise FetchIdInUse(Raw(fetch_id))
+    check_fetch(bus, session, rule)
+    done = jsonrpc.encode_result(bus.encode_response_id(session, request), session.dialect.done) if request.id else b""
+    # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
+    events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.has_nodes
+
+    every, together = params.get("every") is True, params.get("together") is True
+    asked = read_asked(params)
+
+    def begin() -> JoinedFetch:
+        audience = bus.fetches.join(session, fetch_id, rule, every=every, together=together, asked=asked)
+        return JoinedFetch(audience, fetch_id, done, events_first)
+
+    def prepare() -> tuple[Preparation, bytes, bool]:
+        preparation = bus.fetches.prepare(session, fetch_id, rule, every=every, together=together, asked=asked)
+        return preparation, done, events_first
+
+    start_fetch(bus, session, request.id, rule, params, begin, prepare)
+
+
+def check_fetch(bus: Bus, session: Session, rule: Rule) -> None:
+    """Refuse a fetch that is one too many, or whose rule is too long."""
     if len(session.fetches) >= bus.limits.fetches_max:
         raise bus.limit_reached("fetches_max", "too many fetches of one peer")
-    done = jsonrpc.result(bus.echoed(session, request), session.dialect.done) if request.id else b""
-    # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
-    events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.tells_nodes
+    check_lists(bus, rule)
+    if session.tests + rule.tests > bus.limits.rule_tests_max:
+        raise bus.limit_reached("rule_tests_max", "too many tests in the rules of one peer")
 
-    def begin() -> Begun:
-        options = {name: params.get(name) is True for name in ("every", "together", "schema")}
-        audience = bus.fetches.join(session, fetch_id, rule, **options)
-        return Begun(audience, fetch_id, done, events_first)
 
-    start_fetch(bus, session, request.id, rule, params, begin)
+def check_lists(bus: Bus, rule: Rule) -> None:
+    """Refuse a rule with a list that is too long."""
+    for op, length in rule.lists:
+        if length > bus.limits.rule_list_max:
+            raise bus.limit_reached("rule_list_max", f"the list of {op} is too long")
+
+
+def limit_work(bus: Bus, steps: Iterator[None]) -> Iterator[None]:
+    """Bound the work of finding what a rule matches, over all steps."""
+    left = allowed = bus.limits.rule_work_max
+    while True:
+        before = meter.units
+        try:
+            with meter.ceiling(left, "rule_work_max"):
+                next(steps)
+        except StopIteration:
+            return
+        except LimitReached:
+            bus.limit_hits["rule_work_max"] += 1
+            raise LimitReached("rule_work_max", allowed, "too much work for one request") from None
+        # The meter runs on for all peers; what others used between two steps is not this request's.
+        left -= meter.units - before
+        yield
 
 
 def start_fetch(
@@ -97,25 +143,33 @@ def start_fetch(
     session: Session,
     request_id: bytes,
     rule: Rule,
-    params: dict[str, Any],
-    begin: Callable[[], Begun],
+    params: JsonObject,
+    begin: Callable[[], JoinedFetch],
+    prepare: Callable[[], tuple[Preparation, bytes, bool]],
 ) -> None:
-    """Begin a fetch, at the present or at an instant of the past.
+    """Begin a fetch, at an instant of the past (``begin``) or at the present (``prepare``).
 
     The present is that of the peer's turn: what others have sent before counts, what they have sent since does not.
     """
-    instant = asked_instant(bus, session, params)
+    instant = read_past_instant(bus, session, params)
     if instant is not None:
+        # The past has a seam of its own (see ``replay``) and needs no steps: a thread reads it.
         fetch_since(bus, session, request_id, rule, instant, begin)
         return
 
     def tell_present() -> None:
         if rule.sees_daemon:
             bus.refresh()
-        audience, fetch_id, response, events_first = begin()
+        # Built-in states are brought up to date only while somebody looks at them.
+        bus.begin_task(session, request_id, limit_work(bus, steps()))
+
+    def steps() -> Iterator[None]:
+        preparation, response, events_first = prepare()
+        yield from preparation.steps()
+        frames = preparation.join()
         if response and not events_first:
             session.send(response)
-        for frame in bus.fetches.initial(audience, fetch_id):
+        for frame in frames:
             session.outbox.put(frame)
         if response and events_first:
             session.send(response)
@@ -123,31 +177,19 @@ def start_fetch(
     bus.fetch_in_turn(session, tell_present)
 
 
-def _fetch_id(request: Request) -> bytes:
-    """The fetch id as JSON: text is spelt one way only, a number stays as it came."""
-    fields = jsonrpc.read_fields(request.params)
-    if "id" not in fields:
-        raise MissingParam("id")
-    fetch_id = bytes(fields["id"])
-    if fetch_id[:1] == b'"':
-        return msgspec.json.encode(msgspec.json.decode(fetch_id))
-    if fetch_id[:1] in b"-0123456789":
-        return fetch_id
-    raise WrongType("id")
-
-
-def _rule(session: Session, params: dict[str, Any]) -> Rule:
+def _read_rule(session: Session, params: JsonObject) -> Rule:
     if params.keys() & legacy.MATCHER_WORDS:
         if session.dialect is not LEGACY_POSITIONAL:
             session.dialect = LEGACY
         return read_matcher(params.get("matcher", params))
+    # node-jet 3 sends ``sort`` but expects plain events, and sorts them itself.
     if "sort" in params and not session.dialect.sorts:
         params = {name: value for name, value in params.items() if name != "sort"}
     return read_rule(params)
 
 
 def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
-    fetch_id = _fetch_id(request)
+    fetch_id = jsonrpc.normalize_fetch_id(jsonrpc.read_fields(request.params).get("id", jsonrpc.ABSENT))
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(Raw(fetch_id))
     bus.fetches.leave(session, fetch_id)
@@ -157,55 +199,141 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
 
 def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
     params = request.named()
-    rule = _rule(session, params) if params else EVERYTHING
-    instant = asked_instant(bus, session, params)
+    rule = _read_rule(session, params) if params else EVERYTHING
+    instant = read_past_instant(bus, session, params)
+    asked = read_asked(params)
     if instant is not None:
-        get_then(bus, session, request.id, rule, instant, lambda found: _write_then(request, found))
+        get_past(bus, session, request.id, rule, instant, lambda found: _encode_past(request, found, asked))
         return None
+    check_lists(bus, rule)
     auth = session.auth
-    found = matches(bus, session, rule, skip_methods=request.by_jsonrpc)
-    if rule.sort is None:
-        with_schema = params.get("schema") is True
-        entries = [_shown(element, element.fetch_only_for(auth), with_schema) for _, element in found]
-    else:
-        entries = [entry(position, element, element.fetch_only_for(auth)) for position, element in found]
-    return b"[" + b",".join(entries) + b"]"
+
+    def encode(element: Element) -> bytes:
+        members = b"" if asked is None else asked.encode(element)
+        return encode_entry(element, element.fetch_only_for(auth), members)
+
+    def answer(found: list[Any]) -> None:
+        if rule.sort is not None:
+            found = [
+                encode_sorted_entry(
+                    position, element, element.fetch_only_for(auth), b"" if asked is None else asked.encode(element)
+                )
+                for position, element in sort(rule.sort, auth, found)
+            ]
+        if request.id:
+            session.answer(bus.encode_response_id(session, request), encode_list(found))
+
+    looks = encode if rule.sort is None else itself
+    find(bus, session, bus.encode_response_id(session, request), rule, looks, answer, skip_methods=request.by_jsonrpc)
+    return None
 
 
-def _write_then(request: Request, found: list[Then]) -> bytes:
-    told = [entry_then(then) for then in found if then.value is not None or not request.by_jsonrpc]
-    return jsonrpc.result(request.id, b"[" + b",".join(told) + b"]")
+def _encode_past(request: Request, found: list[PastElement], asked: Asked | None) -> bytes:
+    # C++ peers do not know methods in the result of a get.
+    shown = [element for element in found if element.value is not None or not request.by_jsonrpc]
+    asked = asked or NOTHING_ASKED
+    entries = [
+        encode_past_entry(
+            element, element.fetch_only, asked.choose_time(element), asked.encode_past(element, time=False)
+        )
+        for element in shown
+    ]
+    return jsonrpc.encode_result(request.id, encode_list(entries))
 
 
-def matches(bus: Bus, session: Session, rule: Rule, *, skip_methods: bool = False) -> list[tuple[int, Element]]:
-    """What a rule matches now, of what the session may see, each with its position in the list."""
+STEP = 25
+"""Number of elements between two looks at the clock."""
+
+
+def find(
+    bus: Bus,
+    session: Session,
+    request_id: bytes,
+    rule: Rule,
+    encode: Callable[[Element], Any],
+    answer: Callable[[list[Any]], None],
+    *,
+    skip_methods: bool = False,
+) -> None:
+    """Answer what a rule matches now, of what the session may see, each as ``encode`` returns it."""
     if rule.sees_daemon:
         bus.refresh()
-    test, auth = rule.matches_value, session.auth
-    found = [
-        element
-        for element in bus.tree.matching(rule)
-        if element.shown_to(auth)
-        and not (skip_methods and element.is_method)
-        and (test is None or _passes(test, element))
-    ]
-    if rule.sort is None:
-        return list(enumerate(found, 1))
-    window = Window(rule.sort, auth)
-    window.fill(found)
-    return window.snapshot()
+    matches_path, test, auth, sees_daemon = rule.matches_path, rule.matches_value, session.auth, rule.sees_daemon
+    units = 1 + len(rule.value)
+
+    def look(element: Element) -> Any:
+        meter.spend(units)
+        if (
+            (skip_methods and element.is_method)
+            or not matches_path(element.path)
+            or (not sees_daemon and is_daemons(element.path))
+            or not element.shown_to(auth)
+            or (test is not None and not _passes(test, element))
+        ):
+            return None
+        return encode(element)
+
+    bus.begin_task(session, request_id, limit_work(bus, _find_in_steps(bus, rule, look, answer)))
+
+
+def _find_in_steps(
+    bus: Bus, rule: Rule, look: Callable[[Element], Any], answer: Callable[[list[Any]], None]
+) -> Iterator[None]:
+    """Look at all elements in steps, between which other peers may have their turn; then answer.
+
+    The response shows the tree at the last step: elements that were added or changed between two steps are tested
+    again. That takes a fraction of the time, since most elements have not changed.
+    """
+    known: dict[Element, tuple[bytes | None, Description, Meta | None, Access | None, Any]] = {}
+    candidates, turn = list(bus.tree.candidates(rule)), bus.turn_ends
+    for count, element in enumerate(candidates):
+        if not count % STEP:
+            yield
+        known[element] = element.value, element.description, element.meta, element.access, look(element)
+    # All in one turn, so nothing can have changed.
+    if bus.turn_ends == turn:
+        answer([seen for _, _, _, _, seen in known.values() if seen is not None])
+        return
+    found = []
+    for element in bus.tree.candidates(rule):
+        value, description, meta, access, seen = known.get(element, _UNKNOWN)
+        if (
+            value is not element.value
+            or access is not element.access
+            or description is not element.description
+            or meta is not element.meta
+        ):
+            seen = look(element)
+        if seen is not None:
+            found.append(seen)
+    answer(found)
+
+
+_UNKNOWN = (b"unknown", UNDESCRIBED, None, None, None)
+
+
+def itself(element: Element) -> Element:
+    return element
+
+
+def sort(by: Sort, auth: Auth | None, found: list[Element]) -> list[tuple[int, Element]]:
+    """Sort elements as a sorted get does and return the visible ones with their positions."""
+    matches = SortedMatches(by, auth)
+    matches.fill(found)
+    return matches.visible()
 
 
 def _passes(test: Callable[[Any], bool], element: Element) -> bool:
     value = element.value
-    return value is not None and test(jsonrpc.loads(value))
+    if value is None:
+        return False
+    if len(value) > LONG_BYTES:  # a list may be in it, and a test of lists counts its members
+        meter.spend(0)
+    return test(jsonrpc.loads(value))
 
 
-def _shown(element: Element, fetch_only: bool, with_schema: bool) -> bytes:
-    value = b"" if element.value is None else b',"value":' + element.value
-    only = b',"fetchOnly":true' if fetch_only else b""
-    schema = b',"schema":' + element.schema if with_schema and element.schema is not None else b""
-    return b'{"path":%b,"event":"add"%b%b%b}' % (element.path_json, value, only, schema)
+LONG_BYTES = 64
+"""Values above this length are checked for the work of their tests one by one."""
 
 
 # -- info, config, echo, post
@@ -227,6 +355,7 @@ _INFO = msgspec.json.encode(
 
 
 def _info(_bus: Bus, session: Session, request: Request) -> bytes:
+    # node-jet 3 begins with ``info`` and a text as id; older peers count.
     if session.fresh and request.id[:1] == b'"':
         session.dialect = NODE_JET_3
     return _INFO
@@ -243,6 +372,7 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
     if "separator" in params:
         session.separators = _separators(params["separator"])
     if params.get("batches") is True:
+        # The bytes that a peer has been sent already cannot be put into a batch any more.
         if session.fetches or session.outbox.slow:
             raise Invalid("batches", "say so before the first fetch")
         if session.batches is not None:
@@ -254,8 +384,8 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
 NAME_CHARS_MAX = 256
 
 
-def _separators(given: Any) -> str:
-    """What makes nodes of paths for a peer of 2012, in the fetches and adds that follow."""
+def _separators(given: Json) -> str:
+    """Return the separators of paths that a peer of 2012 has chosen for its next fetches and adds."""
     if given not in SEPARATORS:
         raise Invalid("separator", f"separator is one of {' '.join(SEPARATORS)}")
     return str(given)
@@ -287,7 +417,11 @@ def _authenticate(bus: Bus, session: Session, request: Request) -> None:
         raise LoginRefused(user_known=False)
 
     def done(outcome: Any) -> None:
+        if isinstance(outcome, LimitReached):
+            bus.release(session, request.id, outcome)
+            return
         if isinstance(outcome, JetError):
+            # Guessing gets slower with every attempt, and only for the peer that guesses.
             delay_s = min(LOGIN_DELAY_S * 2**session.logins_failed, LOGIN_DELAY_MAX_S)
             session.logins_failed += 1
             bus.logins_failed += 1
@@ -296,7 +430,8 @@ def _authenticate(bus: Bus, session: Session, request: Request) -> None:
         session.auth = outcome
         bus.release(session, request.id, msgspec.json.encode(outcome.wire()))
 
-    bus.hold(session, lambda: users.authenticate(user, password), done)
+    session.held = True
+    bus.logins.attempt(session, user, lambda: users.authenticate(user, password), done)
 
 
 def _passwd(bus: Bus, session: Session, request: Request) -> None:
@@ -319,7 +454,7 @@ def _remove_user(bus: Bus, session: Session, request: Request) -> None:
     _change_users(bus, session, request, lambda users, actor: users.remove_user(actor, user))
 
 
-def _change_users(bus: Bus, session: Session, request: Request, change: Callable[[Any, str | None], None]) -> None:
+def _change_users(bus: Bus, session: Session, request: Request, change: Callable[[Users, str | None], None]) -> None:
     users = bus.users
     if users is None:
         raise UserRefused("this daemon has no users; start it with --users FILE")
@@ -328,7 +463,8 @@ def _change_users(bus: Bus, session: Session, request: Request, change: Callable
     def done(outcome: Any) -> None:
         bus.release(session, request.id, outcome if isinstance(outcome, JetError) else session.dialect.done)
 
-    bus.hold(session, lambda: change(users, actor), done)
+    session.held = True
+    bus.logins.run(lambda: change(users, actor), done)
 
 
 RARE: dict[str, Service] = {

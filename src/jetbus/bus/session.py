@@ -1,28 +1,32 @@
-"""A connected peer as the brain sees it: what it owns, fetches and speaks. The connection itself is elsewhere."""
+"""Sessions: connected peers as the bus sees them, with their elements, fetches and dialects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from jetbus.wire.dialects import CLASSIC, Dialect
 from jetbus.wire.framing import BATCHES, STREAM, Framing
+from jetbus.wire.jsonrpc import RESPONSE_START, RESULT_KEY
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
-    from jetbus.bus.audience import Audience, Outbox
+    from jetbus.bus.audiences import Audience
     from jetbus.bus.batches import Batches
+    from jetbus.bus.ports import Outbox
     from jetbus.bus.routes import Route
     from jetbus.bus.tree import Element
 
 
 class Session:
-    """One peer, from connect to disconnect."""
+    """A connected peer, from connect to disconnect."""
 
     __slots__ = (
         "__weakref__",
+        "address",
         "auth",
         "batches",
+        "closed",
         "dialect",
         "elements",
         "fetches",
@@ -43,6 +47,11 @@ class Session:
         "routes",
         "separators",
         "speaks_jsonrpc",
+        "stalled",
+        "task",
+        "task_id",
+        "tests",
+        "turn_over",
         "waiting",
     )
 
@@ -55,50 +64,85 @@ class Session:
         self.dialect = dialect
         self.name = ""
         self.label = f"#{number}"
-        """Who it is, for logs and the record: its name and its connection number."""
+        """Name and connection number, for logs and the journal."""
+        self.address = ""
+        """Host it connects from, without a port; failed logins are counted by it."""
         self.auth: Auth | None = None
         self.elements: dict[str, Element] = {}
-        """What it owns, in order of creation."""
+        """Elements that it owns, in order of creation."""
         self.fetches: dict[bytes, Audience] = {}
         """Its fetches by id; the id keeps its JSON type."""
+        self.tests = 0
+        """Tests in the rules of its fetches."""
         self.routes: dict[bytes, Route] = {}
         """Requests that wait for its answer, oldest first."""
         self.fresh = True
-        """Nothing has been received yet: the first message tells a node-jet 3 peer."""
+        """True until the first message, by which node-jet 3 peers are recognized."""
         self.held = False
-        """Its messages wait until a slow service has answered."""
+        """Its messages wait until a slow service has responded."""
         self.put_off: Callable[[], None] | None = None
         """Begins the fetch that its messages wait for, where that has been put off until it is its turn."""
+        self.turn_over = False
+        """Its messages wait for its next turn, since the time of this one is used up."""
+        self.stalled = False
+        """Its messages wait until it has read more of what it was sent."""
+        self.task: Iterator[None] | None = None
+        """Work that goes on in its next turn; each step is short."""
+        self.task_id = b""
+        """The id of the request that the task answers."""
         self.waiting: list[bytes] = []
-        self.released: Callable[[], None] = lambda: None
+        self.released: Callable[[], None] = _do_nothing
         """Called when its messages need not wait any longer."""
         self.gone = False
+        self.closed = False
+        """The daemon has closed the connection: nothing that this peer has sent is handled any more."""
         self.refused = ""
-        """Why the peer cannot be served at all; it is told and closed."""
+        """Reason to close the connection, empty if there is none."""
         self.logins_failed = 0
         self.batches: Batches | None = None
         """Its batches that are not yet answered, where they are answered as a whole."""
         self.speaks_jsonrpc = False
-        """Whether it says ``jsonrpc`` and, being of 2012, is answered with it."""
+        """True if it is a peer of 2012 that sends ``jsonrpc`` and expects it in responses."""
         self.separators = ""
-        """What separates the segments of paths in its eyes, if not what the bus says."""
+        """Separators of paths that it has chosen, empty for those of the bus."""
 
     def take_batches(self) -> None:
-        """Tell it from now on all that is written together in one message, where there is a frame a message."""
+        """Send all messages that are written together as one batch from now on; a WebSocket stays as it is."""
         if self.framing is STREAM:
+            # The outbox adds header and brackets when it writes the turn; a message only gets a comma before it.
             self.outbox.batch()
             self.framing, self.header = BATCHES, BATCHES.header
 
     def send(self, message: bytes) -> None:
-        """One message to this peer."""
+        """Send a message to this peer."""
         self.put(self.header(len(message)) + message)
 
     def answer(self, request_id: bytes, result: bytes) -> None:
-        """The result of a request, to a peer that speaks JSON."""
-        told = b"".join((b'{"id":', request_id, b',"result":', result, b"}"))
-        self.put(self.header(len(told)) + told)
+        """Send the result of a request to a JSON peer."""
+        response = b"".join((RESPONSE_START, request_id, RESULT_KEY, result, b"}"))  # composed here to save a call
+        self.put(self.header(len(response)) + response)
+
+    def close(self) -> None:
+        """Drop all messages that have not been handled, and those still to come."""
+        # Held for good, so that the hot path needs no second flag to skip the messages of closed sessions.
+        self.closed = self.held = True
+        self.turn_over = self.stalled = False
+        self.put_off = self.task = None
+        self.waiting = []
+
+    def end(self) -> None:
+        """Let go of everything that refers back to this session, so that its memory is freed at once."""
+        self.close()
+        self.gone = True
+        self.batches = None
+        # An open batch has put methods of its own here, which refer to the session.
+        self.put, self.header = self.outbox.put, self.framing.header
+        self.released = _do_nothing
 
     def rename(self, name: str) -> None:
-        """The peer has said what it is called."""
+        """Set the name that the peer has chosen."""
         self.name = name
         self.label = f"{name}#{self.number}"
+
+
+def _do_nothing() -> None: ...

@@ -1,27 +1,43 @@
-"""Sorted fetches: the window of positions ``first`` to ``last`` over all matches, kept sorted, and what changed in
-it.
+"""Sorted fetches: all matches in order, and the notifications about changes in the visible range.
 
-A sorted fetch is told ``{"changes": [...], "n": count}``: the entries of the window that have another occupant or
-value, by absolute position, and how many entries the window has now. Ties keep the order in which the elements were
-added.
+A sorted fetch shows the positions ``first`` to ``last``, counted from 1. It receives ``{"changes": [...], "n": n}``:
+the visible entries that have another occupant or value, by absolute position, and the number of visible entries.
+Entries with equal keys keep the order in which the elements were added.
+
+All matches have to stay sorted, also the invisible ones, as any of them may move into the range. They are stored in a
+list of sorted blocks, so that a change among a million matches moves the references of one block and not all::
+
+    blocks   [ 1 1 2 3 5 ]  [ 8 8 9 ]  [ 12 13 13 20 ]        a full block is cut into halves, an empty one removed
+    highest        5            9            20               bisected to find the block, then the block is bisected
+
+A position is the number of entries in the blocks before, plus the offset in the block. Only blocks up to the end of the
+range are counted; for entries behind it the exact position does not matter.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jetbus.rules import Sort
+from jetbus.rules.work import meter
 from jetbus.wire import jsonrpc
+from jetbus.wire.notifications import PLAIN_SORTED_ENTRY, encode_sorted_changes, encode_sorted_entry
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
+    from jetbus.bus.descriptions import Asked
     from jetbus.bus.tree import Element
+
+BLOCK_ENTRIES_MAX = 1000
+ENTRY_UNITS = 3
+"""Work units of an entry in a message."""
 
 
 class _Descending:
-    """Turns the order of text round; numbers and booleans are simply negated."""
+    """A text whose order is reversed; numbers and booleans are simply negated."""
 
     __slots__ = ("text",)
 
@@ -37,85 +53,160 @@ class _Descending:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Window:
-    """All matches in order, and the part of them that is told."""
+_Entry: TypeAlias = "tuple[Any, int, Element]"
+"""Key, number and element. Numbers are unique, so comparing two entries never gets as far as the elements."""
+
+
+class _Entries:
+    """Entries in order, as a list of sorted blocks."""
+
+    def __init__(self, entries: Iterable[_Entry] = ()) -> None:
+        ordered = sorted(entries)
+        half = BLOCK_ENTRIES_MAX // 2
+        self._blocks = [ordered[at : at + half] for at in range(0, len(ordered), half)]
+        self._highest = [block[-1] for block in self._blocks]
+        self._count = len(ordered)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, entry: _Entry, last: int) -> int:
+        """Add an entry and return its position, or some position behind ``last`` where it is behind that."""
+        self._count += 1
+        if not self._blocks:
+            self._blocks, self._highest = [[entry]], [entry]
+            return 1
+        at = min(bisect_left(self._highest, entry), len(self._blocks) - 1)
+        block = self._blocks[at]
+        offset = bisect_left(block, entry)
+        block.insert(offset, entry)
+        self._highest[at] = block[-1]
+        # The new entry may be the highest of the last block, never of another one: the bisection has seen to that.
+        position = self._position(at, offset, last)
+        if len(block) > BLOCK_ENTRIES_MAX:
+            half = len(block) // 2
+            # Halves have room for entries on both sides; a block that is cut at its end would be cut again at once.
+            self._blocks[at : at + 1] = [block[:half], block[half:]]
+            self._highest[at : at + 1] = [block[half - 1], block[-1]]
+        return position
+
+    def remove(self, entry: _Entry, last: int) -> int:
+        """Remove an entry and return the position it had, or some position behind ``last``."""
+        self._count -= 1
+        at = bisect_left(self._highest, entry)
+        block = self._blocks[at]
+        offset = bisect_left(block, entry)
+        position = self._position(at, offset, last)
+        del block[offset]
+        if block:
+            self._highest[at] = block[-1]
+        else:
+            del self._blocks[at], self._highest[at]
+        return position
+
+    def between(self, first: int, last: int) -> list[_Entry]:
+        """Return the entries at the positions ``first`` to ``last``."""
+        found: list[_Entry] = []
+        skip, wanted = first - 1, last - first + 1
+        for block in self._blocks:
+            if skip >= len(block):
+                skip -= len(block)
+                continue
+            found += block[skip : skip + wanted - len(found)]
+            skip = 0
+            if len(found) >= wanted:
+                break
+        return found
+
+    def block_sizes(self) -> list[int]:
+        """Return the number of entries in each block."""
+        return [len(block) for block in self._blocks]
+
+    def _position(self, at: int, offset: int, last: int) -> int:
+        position = offset + 1
+        for block in islice(self._blocks, at):
+            position += len(block)
+            # Counting on would only tell how far behind the range it is.
+            if position > last:
+                break
+        return position
+
+
+class SortedMatches:
+    """All matches of a sorted fetch in order, and the range of positions that its members see."""
 
     def __init__(self, sort: Sort, auth: Auth | None) -> None:
         self._sort = sort
-        self._auth = auth
-        self._entries: list[Element] = []
-        self._keys: list[tuple[Any, int]] = []
-        self._key_of: dict[Element, tuple[Any, int]] = {}
+        self.auth = auth
+        self.asked: Asked | None = None
+        """Parts of descriptions that entries have, None for nothing."""
+        self._entries = _Entries()
+        self._entry_of: dict[Element, _Entry] = {}
         self._count = 0
 
     def fill(self, elements: Iterable[Element]) -> None:
-        """Start with these matches."""
-        pairs = sorted(((self._key(element), element) for element in elements), key=lambda pair: pair[0])
-        self._keys = [key for key, _ in pairs]
-        self._entries = [element for _, element in pairs]
-        self._key_of = {element: key for key, element in pairs}
-        self._count = len(self._visible())
+        """Begin with these matches."""
+        self._entry_of = {element: self._entry(element) for element in elements}
+        self._entries = _Entries(self._entry_of.values())
+        self._count = self._count_visible()
 
-    def snapshot(self) -> list[tuple[int, Element]]:
-        """The window's entries with their positions."""
-        return list(enumerate(self._visible(), self._sort.first))
+    def visible(self) -> list[tuple[int, Element]]:
+        """Return the visible entries with their positions."""
+        first, last = self._sort.first, self._sort.last
+        return [(at, element) for at, (_, _, element) in enumerate(self._entries.between(first, last), first)]
 
-    def whole(self) -> bytes:
-        """The first message of a fetch: the whole window, also when it is empty."""
-        return self._message(self.snapshot())
+    def encode_all(self) -> bytes:
+        """Return a message that is right whatever was sent before: all visible entries, even if there are none."""
+        return self.encode(self._sort.first, self._sort.last)
 
-    def update(self, kind: str, element: Element) -> bytes | None:
-        """Take in an event; gives the message to tell, or None when the window looks as before."""
-        old = self._take_out(element)
-        new = None if kind == "remove" else self._put_in(element)
-        moved = [position for position in (old, new) if position is not None]
+    def block_sizes(self) -> list[int]:
+        """Return the number of entries in each block, for tests and measurements."""
+        return self._entries.block_sizes()
+
+    def update(self, kind: str, element: Element) -> tuple[int, int] | None:
+        """Apply an event; return the first and last position to send, None if the visible entries are as before."""
+        first, last = self._sort.first, self._sort.last
+        moved = []
+        # Removed by its old key, since the element has the new value already.
+        old = self._entry_of.pop(element, None)
+        if old is not None:
+            moved.append(self._entries.remove(old, last))
+        if kind != "remove":
+            new = self._entry_of[element] = self._entry(element)
+            moved.append(self._entries.add(new, last))
         if not moved:
+            # The removal of an element that never matched.
             return None
-        count, self._count = self._count, len(self._visible())
-        # Between the old and the new place, or from the only one to the end, every occupant is another one.
-        start = max(min(moved), self._sort.first)
+        count, self._count = self._count, self._count_visible()
+        # Between the old and the new place, or from the only one to the end, every position has another occupant.
+        start = max(min(moved), first)
         end = max(moved) if len(moved) == 2 else len(self._entries)
-        end = min(end, self._sort.first + self._count - 1)
+        end = min(end, first + self._count - 1)
+        # The number of visible entries may shrink without any entry having another occupant.
         if start > end and count == self._count:
             return None
-        return self._message([(position, self._entries[position - 1]) for position in range(start, end + 1)])
+        return start, end
 
-    def _key(self, element: Element) -> tuple[Any, int]:
-        value = jsonrpc.loads(element.value) if self._sort.by is not None and element.value is not None else None
-        key = self._sort.key(element.path, value)
+    def _count_visible(self) -> int:
+        return max(0, min(len(self._entries), self._sort.last) - self._sort.first + 1)
+
+    def _entry(self, element: Element) -> _Entry:
+        value = element.value
+        key = self._sort.key(element.path, None if self._sort.by is None or value is None else jsonrpc.loads(value))
         if self._sort.descending:
             key = _Descending(key) if isinstance(key, str) else -key
-        return key, element.number
+        return key, element.number, element
 
-    def _take_out(self, element: Element) -> int | None:
-        key = self._key_of.pop(element, None)
-        if key is None:
-            return None
-        index = bisect_left(self._keys, key)
-        del self._keys[index], self._entries[index]
-        return index + 1
-
-    def _put_in(self, element: Element) -> int:
-        key = self._key(element)
-        index = bisect_left(self._keys, key)
-        self._keys.insert(index, key)
-        self._entries.insert(index, element)
-        self._key_of[element] = key
-        return index + 1
-
-    def _visible(self) -> list[Element]:
-        return self._entries[self._sort.first - 1 : self._sort.last]
-
-    def _message(self, changes: list[tuple[int, Element]]) -> bytes:
-        told = b",".join(self._entry(position, element) for position, element in changes)
-        return b'{"changes":[%b],"n":%d}' % (told, self._count)
-
-    def _entry(self, position: int, element: Element) -> bytes:
-        return entry(position, element, element.fetch_only_for(self._auth))
-
-
-def entry(position: int, element: Element, fetch_only: bool) -> bytes:
-    """One entry of a sorted list."""
-    value = b"" if element.value is None else b',"value":' + element.value
-    only = b',"fetchOnly":true' if fetch_only else b""
-    return b'{"path":%b%b,"index":%d%b}' % (element.path_json, value, position, only)
+    def encode(self, start: int, end: int) -> bytes:
+        """Return a message with the entries at these positions, none if the last comes before the first."""
+        entries = self._entries.between(start, end) if start <= end else []
+        meter.units += ENTRY_UNITS * len(entries)
+        changes = []
+        for position, (_, _, element) in enumerate(entries, start):
+            value = element.value
+            if value is None or element.fetch_only or element.access is not None or self.asked is not None:
+                members = b"" if self.asked is None else self.asked.encode(element)
+                changes.append(encode_sorted_entry(position, element, element.fetch_only_for(self.auth), members))
+            else:  # most entries, without two calls for each
+                changes.append(PLAIN_SORTED_ENTRY % (element.path_json, value, position))
+        return encode_sorted_changes(changes, self._count)

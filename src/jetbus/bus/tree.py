@@ -2,31 +2,33 @@
 
 A leaf is a state or a method; the nodes above it are only counted. A position is free for a leaf if no leaf is there
 and, where the tree is strict or its owner speaks the dialect of 2012, no node and no leaf above it either. The tree
-knows nothing of peers beyond who owns a leaf, and tells nobody.
+knows the owner of each leaf, and sends nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from jetbus.bus.access import Access, Auth
+from jetbus.bus.descriptions import UNDESCRIBED, Description, Meta
 from jetbus.errors import Occupied
 from jetbus.paths import SEPARATOR, is_daemons, nodes_of, parent_of
 from jetbus.rules import Rule
+from jetbus.rules.work import meter
 from jetbus.wire import binary
-from jetbus.wire.dialects import CLASSIC, NO_MEMBERS, Dialect
+from jetbus.wire.dialects import CLASSIC, Dialect
 
 if TYPE_CHECKING:
-    from jetbus.bus.audience import Audience
+    from jetbus.bus.audiences import Audience
     from jetbus.bus.session import Session
 
 
 class Element(Struct, eq=False):
-    """A state or a method hung into the tree. ``value`` is raw JSON, None for a method."""
+    """A state or method of the tree. ``value`` is raw JSON, None for a method."""
 
     path: str
     path_json: bytes
@@ -36,40 +38,50 @@ class Element(Struct, eq=False):
     fetch_only: bool = False
     access: Access | None = None
     timeout_s: float | None = None
-    schema: bytes | None = None
-    """What it is, in its owner's words, as JSON."""
-    others: Mapping[str, bytes] = NO_MEMBERS
-    """Further members that its owner described it with."""
+    description: Description = UNDESCRIBED
+    """Schema and further members by which its owner describes it."""
+    meta: Meta | None = None
+    """Source time, quality and staleness of its value; None if a plain change needs no care, never for a method."""
     dialect: Dialect = CLASSIC
-    """How it was added, and so how requests reach its owner."""
+    """Dialect in which it was added, and in which requests reach its owner."""
     number: int = 0
     """Its place in the order of creation."""
     audiences: tuple[Audience, ...] = ()
-    """Who is told of this element: the fetches whose path rule matches and who may see it."""
+    """Audiences of this element: fetches whose rule matches its path and whose users may see it."""
+
+    @property
+    def schema(self) -> bytes | None:
+        """The schema of its description, as JSON."""
+        return self.description.schema
+
+    @property
+    def others(self) -> Mapping[str, bytes]:
+        """Further members of its description."""
+        return self.description.others
 
     def shown_to(self, auth: Auth | None) -> bool:
-        """Whether a peer with these groups may know of it."""
+        """Return True if a user may see it."""
         return self.access is None or self.access.may_fetch(auth)
 
     def open_to(self, auth: Auth | None) -> bool:
-        """Whether a peer with these groups may set (a state) or call (a method) it."""
+        """Return True if a user may set it, if it is a state, or call it, if it is a method."""
         if self.access is None:
             return True
         return self.access.may_call(auth) if self.is_method else self.access.may_set(auth)
 
     def fetch_only_for(self, auth: Auth | None) -> bool:
-        """Whether a peer with these groups can only look at it."""
+        """Return True if a user can neither set nor call it."""
         return self.fetch_only or not self.open_to(auth)
 
     @property
     def key(self) -> bytes:
         """Its path, for peers that speak binary."""
-        return binary.key(self.path)
+        return binary.encode_key(self.path)
 
     @property
     def body(self) -> bytes:
         """Its value, for peers that speak binary."""
-        return binary.EMPTY_BODY if self.value is None else binary.json_body(self.value)
+        return binary.EMPTY_BODY if self.value is None else binary.encode_json_body(self.value)
 
 
 class TypedElement(Element, eq=False):
@@ -83,12 +95,25 @@ class TypedElement(Element, eq=False):
     @property  # type: ignore[misc]
     def value(self) -> bytes | None:  # type: ignore[override]
         if not self.text and not self.is_method:
-            self.text = binary.json_of(self.body)
+            self.text = binary.to_json(self.body)
         return self.text or None
 
 
+def set_value(element: Element, value: bytes) -> None:
+    """Set the value of a state, given as JSON or, if its owner speaks binary, as body."""
+    if isinstance(element, TypedElement):
+        element.body, element.text = value, b""
+    else:
+        element.value = value
+
+
+def as_json(element: Element, value: bytes) -> bytes:
+    """Return a value that is given as for ``set_value`` as JSON."""
+    return binary.to_json(value) if isinstance(element, TypedElement) else value
+
+
 class Tree:
-    """All leaves by path, in order of creation, and how many leaves and nodes hang directly below each node.
+    """Leaves by path, in order of creation, and the number of leaves and nodes directly below each node.
 
     ``kind`` says whose leaves keep off nodes and other leaves: ``strict`` all, ``flat`` none, ``auto`` those of owners
     whose dialect knows nodes. Programs of the other dialects add ``a`` and ``a/b`` side by side.
@@ -99,7 +124,7 @@ class Tree:
         self._auto = kind == "auto"
         self.separators = separators
         self._other_nodes: dict[str, dict[str, int]] = {}
-        """How many leaves are below each node, for peers with separators of their own."""
+        """Number of leaves below each node, by separators other than those of the bus."""
         self.elements: dict[str, Element] = {}
         self.nodes: dict[str, int] = {}
         self._created = 0
@@ -109,11 +134,12 @@ class Tree:
         self._stale: set[str] = set()
 
     def add(self, element: Element) -> None:
-        """Hang a leaf in."""
+        """Add a leaf."""
         path, elements, counts = element.path, self.elements, self.nodes
         if path in elements:
             raise Occupied(path)
-        if self._strict or (self._auto and element.dialect.tells_nodes):
+        # The walk up the path is done only for those who asked for a strict tree or whose dialect has nodes.
+        if self._strict or (self._auto and element.dialect.has_nodes):
             self._check_relatives(path, element.owner.separators or self.separators)
         parent = parent_of(path, self.separators)
         if parent in counts:
@@ -124,6 +150,7 @@ class Tree:
         elements[path] = element
         if self._other_nodes:
             self._count_others(path, 1)
+        # It was removed and is still in one of the lists, where it must not be twice.
         if self._stale and path in self._stale:
             self._stale.discard(path)
         else:
@@ -143,7 +170,7 @@ class Tree:
             parent = parent_of(parent, separators)
 
     def _nodes_by(self, separators: str) -> dict[str, int]:
-        """The nodes that these separators make; those of few sets of separators are kept."""
+        """Return the nodes of all paths under these separators, cached, since there are only few sets of separators."""
         if separators == self.separators:
             return self.nodes
         if separators not in self._other_nodes:
@@ -169,15 +196,17 @@ class Tree:
             self.nodes[parent] += 1
 
     def remove(self, element: Element) -> None:
-        """Take a leaf out."""
+        """Remove a leaf."""
         del self.elements[element.path]
         self._stale.add(element.path)
+        # The list has more dead paths than living ones: sort it anew when it is needed next.
         if len(self._stale) > 1000 and len(self._stale) > len(self.elements):
             self._sorted, self._unsorted, self._stale = [], list(self.elements), set()
         if self._other_nodes:
             self._count_others(element.path, -1)
         node = parent_of(element.path, self.separators)
         while node:
+            # A node without children vanishes, and with it perhaps its parent.
             self.nodes[node] -= 1
             if self.nodes[node]:
                 break
@@ -185,15 +214,18 @@ class Tree:
             node = parent_of(node, self.separators)
 
     def matching(self, rule: Rule) -> list[Element]:
-        """The leaves whose path the rule matches, in order of creation."""
+        """Return the leaves whose path a rule matches, in order of creation."""
         test, daemon = rule.matches_path, rule.sees_daemon
+        if rule.reports_work:
+            return [element for element in self.candidates(rule) if _matches(rule, element.path)]
         return [
             element
-            for element in self._candidates(rule)
+            for element in self.candidates(rule)
             if test(element.path) and (daemon or not is_daemons(element.path))
         ]
 
-    def _candidates(self, rule: Rule) -> Iterable[Element]:
+    def candidates(self, rule: Rule) -> Collection[Element]:
+        """Return leaves that include all matches of a rule, in order of creation, from the index where possible."""
         elements = self.elements
         if rule.exact_paths is not None:
             found = [elements[path] for path in rule.exact_paths if path in elements]
@@ -201,14 +233,22 @@ class Tree:
             found = [elements[path] for path in self._below(rule.prefix) if path in elements]
         else:
             return elements.values()
+        # The index is sorted by path, but peers see first events in order of creation.
         found.sort(key=lambda element: element.number)
         return found
 
     def _below(self, prefix: str) -> list[str]:
         if self._unsorted:
+            # Adds come in long runs without a look-up between them; sorting once is far cheaper than inserting each.
             self._sorted += self._unsorted
             self._sorted.sort()
             self._unsorted = []
         first = bisect_left(self._sorted, prefix)
         last = bisect_right(self._sorted, prefix, first, key=lambda path: path[: len(prefix)])
         return self._sorted[first:last]
+
+
+def _matches(rule: Rule, path: str) -> bool:
+    """Return True if a slow rule matches a path; raise ``LimitReached`` if that has taken too much work."""
+    meter.spend(1)
+    return rule.matches_path(path) and (rule.sees_daemon or not is_daemons(path))

@@ -33,7 +33,7 @@ class AddressInUse(ConfigError):
 
 
 class Address(NamedTuple):
-    """Where to listen. Host ``localhost`` is both loopback addresses, ``*`` every address of the machine."""
+    """Address to listen on. Host ``localhost`` is both loopback addresses, ``*`` every address of the machine."""
 
     host: str
     port: int
@@ -43,6 +43,8 @@ class Address(NamedTuple):
 
 
 OFF = "off"
+RADAR = "localhost:11128"
+"""Address of Radar for ``--radar`` without a value."""
 
 
 def read_address(text: str) -> Address | None:
@@ -116,9 +118,16 @@ def read_densities(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _setting(
-    default: Any, read: Callable[[str], Any], metavar: str, text: str, *, reload: bool = False, between: str = ","
+    default: Any,
+    read: Callable[[str], Any],
+    metavar: str,
+    text: str,
+    *,
+    reload: bool = False,
+    between: str = ",",
+    alone: str | None = None,
 ) -> Any:
-    about = {"read": read, "metavar": metavar, "help": text, "reload": reload, "between": between}
+    about = {"read": read, "metavar": metavar, "help": text, "reload": reload, "between": between, "alone": alone}
     return field(default=default, metadata=about)
 
 
@@ -145,19 +154,24 @@ class Config(Limits):
         "@/var/run/jet-binary.socket", read_unix, "NAME", "Unix socket of the binary protocol, or off"
     )
     users: Path | None = _setting(None, Path, "FILE", "JSON file of users, passwords and groups", reload=True)
-    tls_cert: Path | None = _setting(None, Path, "FILE", "PEM certificate chain: TCP and WebSocket then speak TLS only")
+    tls_cert: Path | None = _setting(
+        None, Path, "FILE", "PEM certificates: the TCP, WebSocket and binary ports then speak TLS only"
+    )
     tls_key: Path | None = _setting(None, Path, "FILE", "PEM key of the certificate, unless it is in the same file")
+    tls_client_ca: Path | None = _setting(
+        None, Path, "FILE", "PEM certificates of authorities for clients, which then need no password; see users"
+    )
     tree: str = _setting(
         "auto",
         read_choice("auto", "strict", "flat"),
         "auto|strict|flat",
-        "whether a state or method may be above another one: strict never, flat always, auto unless added as in 2012",
+        "whether an element may be above another one: strict never, flat always, auto unless its owner is of 2012",
     )
     separator: str = _setting(
         "/",
         read_choice(*SEPARATORS),
         "/|.|/.",
-        "what makes nodes of paths: slashes, dots or both",
+        "characters that separate the nodes of a path: slashes, dots or both",
     )
     timeout_s: float = _setting(
         5.0, read_seconds, "S", "how long an owner may take to answer a set or call", reload=True
@@ -169,23 +183,39 @@ class Config(Limits):
         (),
         read_list,
         "URL,...",
-        "origins of web pages that may connect by WebSocket, all if none are given",
+        "further origins of web pages that may connect by WebSocket, besides loopback and this machine; * for all",
         reload=True,
     )
     message_bytes_max: int = _setting(10_000_000, read_count, "N", "bytes of a message", reload=True)
     connections_max: int = _setting(10_000, read_count, "N", "connections", reload=True)
+    inbound_bytes_max: int = _setting(
+        128 << 20, read_count, "N", "bytes of all peers that wait to be completed or handled", reload=True
+    )
+    inbound_address_bytes_max: int = _setting(
+        64 << 20, read_count, "N", "bytes of all peers of one address that wait to be completed or handled", reload=True
+    )
+    handshake_s: float = _setting(
+        10.0, read_seconds, "S", "how long a TLS or WebSocket handshake or an HTTP request may take", reload=True
+    )
+    logins_waiting_max: int = _setting(1_000, read_count, "N", "logins that wait for their password check", reload=True)
+    logins_known_max: int = _setting(
+        10_000, read_count, "N", "users and addresses that are remembered for good or failed logins", reload=True
+    )
     outbox_soft_bytes: int = _setting(
         1 << 20, read_count, "N", "queued bytes above which a slow peer's changes are conflated", reload=True
     )
     outbox_hard_bytes: int = _setting(
         128 << 20, read_count, "N", "queued bytes at which a slow peer is closed", reload=True
     )
+    outbox_total_bytes: int = _setting(
+        256 << 20, read_count, "N", "queued bytes of all slow peers at which the slowest is closed", reload=True
+    )
     journal: Path | None = _setting(None, Path, "DIR", "keep a journal of all events in this directory")
     journal_fsync: str = _setting(
         "interval",
         read_choice("always", "interval", "never"),
         "WHEN",
-        "always: nobody hears of an event that is not on disk; interval: once a second; never: when the system likes",
+        "when to sync: always, before an event is sent; interval, once a second; never, left to the operating system",
     )
     journal_flush_ms: int = _setting(50, read_count, "MS", "how often events are written to the journal")
     journal_rules: tuple[tuple[str, str], ...] = _setting(
@@ -195,21 +225,37 @@ class Config(Limits):
         "how densely paths are recorded: every, skip or sample 1s; the first rule that matches counts",
         between=";",
     )
+    journal_values: str = _setting(
+        "every",
+        read_choice("every", "changed"),
+        "WHICH",
+        "every: all changes are recorded; changed: a value is not recorded again while it stays the same",
+    )
     journal_groups: tuple[str, ...] = _setting(
         (),
         read_list,
         "GROUP,...",
-        "whose users may look back over the bus; everybody if the daemon has no users, else nobody unless given",
+        "groups whose users may query the past; default: everybody if the daemon has no users, else nobody",
         reload=True,
     )
     journal_segment_mb: int = _setting(64, read_count, "MB", "size at which a segment of the journal is sealed")
     journal_segment_s: float = _setting(3600.0, read_seconds, "S", "age at which a segment of the journal is sealed")
     journal_keep_mb: int = _setting(0, read_amount, "MB", "size beyond which old segments are dropped, 0 for never")
     journal_keep_s: float = _setting(0.0, read_seconds, "S", "age at which segments are dropped, 0 for never")
-    journal_buffer_mb: int = _setting(256, read_count, "MB", "events that wait in memory while the disk refuses")
+    journal_buffer_mb: int = _setting(256, read_count, "MB", "memory for events that wait while the disk fails")
     journal_bus: str | None = _setting(None, str, "NAME", "name of this bus in its journal, if not that of the host")
+    journal_cursors_max: int = _setting(
+        4, read_count, "N", "trees and histories of the journal kept in memory between two of their pages", reload=True
+    )
     replay_events_max: int = _setting(
         100_000, read_count, "N", "events of the past that a fetch with since may replay", reload=True
+    )
+    radar: Address | None = _setting(
+        None,
+        read_address,
+        "HOST:PORT",
+        f"serve Radar, the bus in a browser, in a process beside the daemon; the flag alone means {RADAR}",
+        alone=RADAR,
     )
     log_level: str = _setting(
         "info",
@@ -237,7 +283,9 @@ class Setting(NamedTuple):
     help: str
     reload: bool
     between: str = ","
-    """What stands between the members of a list."""
+    """Separator between the members of a list."""
+    alone: str | None = None
+    """Value of the flag when it is given without one; None if it needs a value."""
 
     @property
     def flag(self) -> str:
@@ -248,7 +296,7 @@ class Setting(NamedTuple):
         return "JET_" + self.name.upper()
 
     def value(self, given: Any, source: str) -> Any:
-        """The setting from a text (or, from TOML, a number or list)."""
+        """Return the setting from a text (or, from TOML, a number or list)."""
         text = self.between.join(map(str, given)) if isinstance(given, list) else str(given)
         try:
             return self.read(text)
@@ -271,6 +319,7 @@ def _settings() -> list[Setting]:
                 about["help"],
                 about.get("reload", True),
                 about.get("between", ","),
+                about.get("alone"),
             )
         )
     return sorted(rows, key=lambda row: row.name.endswith("_max"))
@@ -281,17 +330,17 @@ _BY_NAME = {row.name: row for row in SETTINGS}
 
 
 def shown(value: Any) -> str:
-    """A setting's value as one would write it."""
+    """Return the value of a setting as a user would write it."""
     if value is None:
         return OFF
     return ",".join(value) if isinstance(value, tuple) and not isinstance(value, Address) else str(value)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of ``jetd``."""
+    """Return the parser for the command line of ``jetd``."""
     made = argparse.ArgumentParser(
         prog="jetd",
-        description="The Jet daemon: keeps the tree of states and methods, routes requests, tells fetchers.",
+        description="The Jet daemon: keeps the tree of states and methods, routes requests, notifies fetchers.",
         epilog=(
             "Each option can also be given as an environment variable (JET_TCP for --tcp) or in the TOML file "
             '(tcp = "localhost:11122"); a flag is stronger than a variable, a variable stronger than the file. '
@@ -303,21 +352,25 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for row in SETTINGS:
         default = "none" if row.default in (None, ()) else shown(row.default)
-        made.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=f"{row.help} (default {default})")
+        text = f"{row.help} (default {default})"
+        alone: dict[str, Any] = {} if row.alone is None else {"nargs": "?", "const": row.alone}
+        made.add_argument(row.flag, dest=row.name, metavar=row.metavar, help=text, **alone)
     return made
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
-    """The settings from flags, environment and file."""
+    """Return the settings from flags, environment and file."""
     flags = vars(parser().parse_args(arguments))
     file = flags.pop("config") or environment.get("JET_CONFIG")
     _warn_of_unknown(environment)
     values = _from_file(Path(file)) if file else {}
     for row in SETTINGS:
+        # An empty variable counts as not set.
         if environment.get(row.variable):
             values[row.name] = row.value(environment[row.variable], row.variable)
         if flags[row.name] is not None:
             values[row.name] = row.value(flags[row.name], row.flag)
+    # Somebody chose an address: then a default that is taken is no reason to refuse to start.
     if any(values.get(name) is not None for name in TRANSPORTS):
         values["unasked"] = frozenset(TRANSPORTS) - values.keys()
     config = Config(**values)

@@ -1,7 +1,7 @@
 """Connections: bytes from a socket to the bus, for the length-prefixed streams and for WebSocket.
 
 All faces are thin: framing is in ``wire.framing`` and in the WebSocket library, meaning is in the bus. A connection
-that breaks the framing is told why and closed; one that sends nonsense inside its frames is answered and lives on.
+that breaks the framing gets the reason and is closed; one that sends nonsense inside its frames is answered and stays.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from time import monotonic as clock
 from typing import TYPE_CHECKING, cast
 
 from websockets.exceptions import InvalidMessage, ProtocolError
@@ -17,74 +18,174 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
-from websockets.typing import Origin, Subprotocol
+from websockets.typing import Subprotocol
 
+from jetbus.daemon.credentials import certificate_names, peer_credentials
+from jetbus.daemon.logins import login_address
+from jetbus.daemon.origins import is_allowed
 from jetbus.daemon.outbox import SocketOutbox
+from jetbus.daemon.turns import HEAVY_S
 from jetbus.errors import InvalidRequest
 from jetbus.wire.binary import INFO_MESSAGE
 from jetbus.wire.dialects import BINARY, CLASSIC
 from jetbus.wire.framing import BINARY_STREAM, BINARY_WEBSOCKET, STREAM, WEBSOCKET, Framing, StreamDecoder
 
 if TYPE_CHECKING:
+    from jetbus.bus.access import Auth
     from jetbus.bus.session import Session
     from jetbus.daemon.daemon import Daemon
 
 log = logging.getLogger("jetbus.connection")
 _ws_log = logging.getLogger("jetbus.websocket")
 
-HANDSHAKE_S = 10.0
-"""How long a WebSocket peer may take to introduce itself."""
+REASON_CHARS = 100
+"""A close frame has no room for more of a reason."""
+WS_SLICE_BYTES = 4 * 1024
+"""The same for WebSocket, whose frames take longer to decode and may be as short as six bytes."""
+FRAGMENT_BYTES = 64
+"""Memory that a fragment of a WebSocket message takes beside its bytes."""
 WAITING_BYTES = 64 * 1024
-"""How much is read from a peer whose messages wait for a slow service; the rest stays in the socket."""
+"""Bytes read from a peer whose messages wait; the rest stays in the socket."""
+SLICE_BYTES = 64 * 1024
+"""So much of what was read is decoded and handled before the clock is looked at."""
+ORIGIN_CHARS_SHOWN = 200
 _HEAD_END = b"\r\n\r\n"
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 27\r\n\r\nthis is no HTTP/1.1 request"
 
 
 class Connection(asyncio.Protocol):
-    """What all kinds share: a transport, an outbox and, once the peer may speak, a session."""
+    """Connection of any kind: a transport, an outbox and, once the peer may speak, a session."""
 
     framing: Framing
+    slice_bytes = SLICE_BYTES
     dialect = CLASSIC
-    """What a peer is taken to speak at first."""
+    """Dialect of a peer that has not shown another one yet."""
 
     def __init__(self, daemon: Daemon, kind: str) -> None:
         self._daemon = daemon
         self._bus = daemon.bus
+        self._bus_receive = daemon.bus.receive
         self._turns = daemon.turns
+        self._flow = daemon.flow
         self.kind = kind
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.outbox: SocketOutbox = cast(SocketOutbox, None)
         self.session: Session | None = None
         self.address = ""
+        self.host = ""
+        """The address without the port; peers on Unix sockets have none."""
         self._left = False
+        self._unread = b""
+        """Bytes from the socket that wait for the next turn."""
+        self._heavy_until = 0.0
+        """Until then it is served in the order of the heavy connections only; 0 for a connection that is not heavy."""
+        self._ended = False
+        """The peer will send nothing more, and leaves when all that it sent is handled."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.address = _address_text(transport.get_extra_info("peername"))
-        self.outbox = SocketOutbox(self.transport, self._daemon.flow)
+        name = transport.get_extra_info("peername")
+        self.address, self.host = _address_text(name), name[0] if isinstance(name, tuple) else ""
+        self.outbox = SocketOutbox(self.transport, self._flow)
+        self.outbox.on_abort = self._on_abort
+        # Also for one that is refused below: accepting it has taken the loop's time all the same.
+        self._turns.welcome()
         if not self._daemon.admit(self):
-            self.transport.abort()
+            self._refuse_connection()
+
+    def _refuse_connection(self) -> None:
+        """Close a connection that is one too many."""
+        self.transport.abort()
 
     def _open_session(self) -> Session:
         session = self._bus.connect(self.outbox, self.framing, self.dialect)
         if self.dialect.is_binary:
+            self._bus_receive = self._bus.receive_binary
             session.send(INFO_MESSAGE)
         session.released = self._on_released
+        session.address = self._login_address()
+        # A process or certificate may be a user's already; ``authenticate`` can still replace that.
+        session.auth = self._auth_without_password()
         self.outbox.audiences = session.fetches.values()
         self.outbox.label = f"peer #{session.number} ({self.kind} {self.address})"
         self.session = session
         self._daemon.opened(self)
         return session
 
-    def connection_lost(self, _exc: Exception | None) -> None:
-        self.outbox.close()
-        self._catch_up()
-        self._leave()
-        self._daemon.lost(self)
+    def _login_address(self) -> str:
+        """Return what logins of this peer are counted by: its host or, on a Unix socket, the user of its process."""
+        peer = self.transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            return login_address(peer[0])
+        credentials = peer_credentials(self.transport.get_extra_info("socket"))
+        return f"uid {credentials.uid}" if credentials is not None else self.kind
 
-    def eof_received(self) -> None:
+    def _auth_without_password(self) -> Auth | None:
+        """Return the rights of the user that the process or certificate of the peer belongs to, if there is one."""
+        users = self._daemon.bus.users
+        if users is None:
+            return None
+        names = certificate_names(self.transport.get_extra_info("peercert"))
+        if names:
+            return users.auth_of_certificate(names)
+        credentials = peer_credentials(self.transport.get_extra_info("socket"))
+        radar = self._daemon.radar
+        # Radar passes on the requests of visitors, who have the rights they log in with, not those of its process.
+        if credentials is None or (radar is not None and credentials.pid == radar.pid):
+            return None
+        return users.auth_of_process(credentials)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.outbox.close()
+        self._daemon.lost(self)
         self._catch_up()
+        # A peer that has closed in order after its last message: what it sent still counts, also if it does not take
+        # the answers any more, which resets the connection. A reset without that drops what waits.
+        if (exc is None or self._ended) and self._has_rest():
+            self._ended = True
+            return
         self._leave()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Free what has arrived and not been handled.
+
+        Transports and timers may refer to a connection for a while after it is lost, and cycles are collected late.
+        """
+        self._unread = b""
+        self._daemon.inbound.forget(self)
+
+    def _on_abort(self) -> None:
+        """Handle nothing more of a peer that the daemon closes."""
+        self._unread = b""
+        if self.session is not None:
+            self.session.close()
+
+    def close_for(self, reason: str) -> None:
+        """Close the connection because a limit is reached; the reason is sent to the peer and logged."""
+        log.warning("%s is closed: %s", self.outbox.label or f"connection from {self.address}", reason)
+        if self.session is not None:
+            self._refuse(self.session, reason)
+        self._hang_up(reason)
+        self._forget()
+
+    def _held_bytes(self) -> int:
+        """Bytes that were read and are not handled yet."""
+        waiting = self.session.waiting if self.session is not None else ()
+        return len(self._unread) + sum(map(len, waiting))
+
+    def eof_received(self) -> bool:
+        """Leave, or stay half open until the next turns have handled all that was sent."""
+        self._catch_up()
+        self._ended = self._has_rest()
+        if not self._ended:
+            self._leave()
+        return self._ended
+
+    def _has_rest(self) -> bool:
+        """Return True if something that the peer has sent waits for its next turn."""
+        session = self.session
+        return session is not None and not session.closed and (session.turn_over or bool(self._unread))
 
     def _leave(self) -> None:
         """Remove the peer from the bus as soon as it is known to be gone: closing may wait for what is yet to write."""
@@ -97,6 +198,9 @@ class Connection(asyncio.Protocol):
     def _catch_up(self) -> None:
         """Handle all that has arrived, out of turn; nothing more will."""
         turns, messages = self._turns, self._turns.take(self)
+        if self.session is None or self.session.closed:
+            return
+        # Else the messages would be collected for a turn that this connection does not live to see.
         handling, turns.handling = turns.handling, True
         self.handle(messages)
         turns.handling = handling
@@ -107,10 +211,125 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.outbox.resume()
+        session = self.session
+        if session is not None and session.stalled and not self.outbox.slow:
+            # The request that made it wait is first in its queue, and is handled in its next turn.
+            session.stalled, session.turn_over = False, True
+            self._turns.defer(self)
+
+    # -- what arrives
+
+    def data_received(self, data: bytes) -> None:
+        session = self.session
+        if session is None or session.closed:
+            return
+        if self._heavy_until or self._unread or len(data) > self.slice_bytes:
+            self._take_in(session, data)
+            return
+        self._receive(session, self._decode(data))
+        self._after(session)
+
+    def _decode(self, data: bytes) -> list[bytes]:
+        """Return the messages that ``data`` completes."""
+        raise NotImplementedError
+
+    def _after(self, session: Session) -> None:
+        """Do what is to be done once all messages of ``_decode`` are handled or wait."""
+
+    def _take_in(self, session: Session, data: bytes) -> None:
+        """Take in much data, or any data of a heavy connection."""
+        self._unread += data
+        # It has behaved for a while and is served at once again.
+        if self._heavy_until and self._daemon.loop.time() > self._heavy_until and not self._has_rest():
+            self._heavy_until = 0.0
+        # Older bytes wait already, so these have to wait behind them.
+        if self._heavy_until or len(self._unread) > len(data):
+            self._wait_for_turn()
+            return
+        turns, flow = self._turns, self._flow
+        turns.serve(self)
+        flow.gather()
+        self._read_on(session)
+        flow.gathered()
+
+    def _read_on(self, session: Session) -> None:
+        """Handle what was read, slice by slice, until the turn is over."""
+        data, bus, turns = self._unread, self._bus, self._turns
+        self._unread = b""
+        size = self.slice_bytes
+        for at in range(0, len(data), size):
+            if session.closed:
+                return
+            # Not before the first slice: every turn must get at least something done.
+            if at and (session.held or clock() > bus.turn_ends):
+                self._unread = data[at:]
+                self._wait_for_turn()
+                return
+            messages = self._decode(data[at : at + size])
+            if turns.fair and not turns.handling:
+                turns.collect(self, messages)
+            elif messages and len(messages[0]) > SLICE_BYTES and not self._heavy_until:
+                self._unread = data[at + size :]
+                self._postpone(session, messages)
+                return
+            else:
+                self._pass_on(session, messages)
+            self._after(session)
+
+    def _postpone(self, session: Session, messages: list[bytes]) -> None:
+        """Handle messages, the first of which is long, when it is their turn among the heavy connections.
+
+        To check and decode a long message cannot be cut. Many connections that complete one each between two looks at
+        the sockets would keep all others waiting for their sum.
+        """
+        session.waiting += messages
+        if not session.held:
+            session.held = session.turn_over = True
+        self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        """Handle no more now; read no more until what has been read is handled."""
+        session = self.session
+        if session is None or session.closed:
+            self._unread = b""
+            return
+        self._heavy_until = self._daemon.loop.time() + HEAVY_S
+        # A session that is held for another reason is continued by ``_on_released``.
+        if session.turn_over or not session.held:
+            self._turns.defer(self)
+        self._pause_reading()
+        # The rest stays in the buffers of the kernel, where it costs the daemon nothing and slows down its sender.
+        self._daemon.inbound.note(self, self._held_bytes())
+
+    def take_turn(self, ends: float) -> None:
+        """Go on with what has waited, until it is handled or the turn is over, at the instant ``ends``."""
+        session = self.session
+        if session is None or session.closed or (session.held and not session.turn_over):
+            return
+        self._turns.serve(self)
+        self._bus.turn_ends = ends
+        self._pass_on(session, self._bus.next_turn(session))
+        if self._unread and not session.held:
+            self._read_on(session)
+        if self._has_rest() or session.held:
+            return
+        self._after(session)
+        self._daemon.inbound.note(self, self._held_bytes())
+        if self._ended:
+            self._finish()
+        elif not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _finish(self) -> None:
+        """Leave, now that all that the peer has sent is handled."""
+        self._leave()
+        self._forget()
+        self._flow.flush()
+        self.transport.close()
 
     def _receive(self, session: Session, messages: list[bytes]) -> None:
         """Handle messages at once, or when it is their turn."""
-        turns, flow = self._turns, self._daemon.flow
+        turns, flow = self._turns, self._flow
         if turns.fair and not turns.handling:
             turns.collect(self, messages)
             return
@@ -119,52 +338,73 @@ class Connection(asyncio.Protocol):
         self._pass_on(session, messages)
         flow.gathered()
 
-    def handle(self, messages: list[bytes]) -> None:
-        """Handle a fetch that was put off, then messages, since it is their turn."""
+    def handle(self, messages: list[bytes], left_s: float | None = None) -> None:
+        """Handle a fetch that was put off, then messages, since it is their turn; ``left_s`` is left of it."""
         session = self.session
-        if session is None or session.gone:
+        if session is None or session.closed:
             return
         self._turns.serve(self)
+        if left_s is not None:
+            self._bus.turn_ends = self._bus.now + left_s
         if session.put_off is not None:
-            session.put_off()
+            self._bus.begin_put_off(session)
         self._pass_on(session, messages)
 
     def _pass_on(self, session: Session, messages: list[bytes]) -> None:
-        now = self._daemon.now()
-        receive = self._bus.receive_binary if self.dialect.is_binary else self._bus.receive
+        journaling, receive, now = self._daemon.journaling, self._bus_receive, self._bus.now
+        if journaling is not None:
+            journaling.tick()
         try:
+            # Alone, because the first message shows the dialect in which all others are read.
             if session.fresh and messages:
                 receive(session, messages[:1], now)
                 session.fresh = False
                 messages = messages[1:]
             receive(session, messages, now)
         except Exception:
-            log.exception("%s is closed: the daemon failed on what it sent", self.outbox.label)
-            self.transport.abort()
-        if session.refused:
+            # A defect of the daemon. One peer is lost for it, and not the whole bus.
+            log.exception("%s is closed: the daemon failed to handle a message", self.outbox.label)
+            self.outbox.abort()
+        if session.held:
+            self._on_held(session)
+        # After the messages before it have been answered.
+        if session.refused and not session.closed:
             self._refuse(session, session.refused)
             self._hang_up(session.refused)
-        elif session.held and sum(map(len, session.waiting)) > WAITING_BYTES and not self.transport.is_closing():
+
+    def _on_held(self, session: Session) -> None:
+        """Wait for the next turn, or read less while the messages wait for something else."""
+        if session.turn_over:
+            self._wait_for_turn()
+        elif not session.closed and sum(map(len, session.waiting)) > WAITING_BYTES:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        """Read no more, if there is still something to be read from: a lost transport need not say that it closes."""
+        if not self._ended and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def _on_released(self) -> None:
-        """A slow service has answered: take in what has arrived meanwhile, then read on."""
+        """Handle what has arrived while a slow service was running, then read on."""
         session = self.session
-        if session is None or session.gone:
+        if session is None or session.closed:
             return
         waiting, session.waiting = session.waiting, []
         if waiting:
             self._receive(session, waiting)
-        if not session.held and not self.transport.is_closing():
+        if session.turn_over or (self._unread and not session.held):
+            self._wait_for_turn()
+        elif not session.held and not self._ended and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _refuse(self, session: Session, problem: str) -> None:
-        """Say what is wrong."""
+        """Send the reason for which the connection will be closed."""
         self._bus.answer_error(session, b"", InvalidRequest({"reason": problem}))
         self.outbox.flush()
 
     def _hang_up(self, _reason: str) -> None:
-        """Close, for a reason that has been told."""
+        """Close the connection; the reason has been sent."""
+        self._on_abort()
         self.transport.close()
 
 
@@ -176,24 +416,69 @@ class StreamConnection(Connection):
     def __init__(self, daemon: Daemon, kind: str) -> None:
         super().__init__(daemon, kind)
         self._decoder = StreamDecoder(daemon.config.message_bytes_max, self.framing)
+        self._holds = 0
+        """Bytes of an unfinished message that have been counted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if not self.transport.is_closing():
             self._open_session()
 
+    def _decode(self, data: bytes) -> list[bytes]:
+        messages = self._decoder.feed(data)
+        if not messages or self._holds:
+            self._count_unfinished()
+        return messages
+
     def data_received(self, data: bytes) -> None:
         session = self.session
-        if session is None or session.gone:
+        if session is None or session.closed:
             return
-        self._receive(session, self._decoder.feed(data))
-        if self._decoder.overlong is not None:
-            self._catch_up()
-            self._daemon.bus.limit_hits["message_bytes_max"] += 1
-            allowed = self._daemon.config.message_bytes_max
-            reason = f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
-            self._refuse(session, reason)
-            self._hang_up(reason)
+        if self._heavy_until or self._unread or len(data) > SLICE_BYTES:
+            self._take_in(session, data)
+            return
+        # The same as in the base class, in one function: every message passes here, and calls cost.
+        decoder, turns, flow = self._decoder, self._turns, self._flow
+        messages = decoder.feed(data)
+        if not messages or self._holds:
+            self._count_unfinished()
+        if turns.fair and not turns.handling:
+            turns.collect(self, messages)
+        elif messages and len(messages[0]) > SLICE_BYTES:
+            self._postpone(session, messages)
+        else:
+            turns.serve(self)
+            flow.gather()
+            self._pass_on(session, messages)
+            flow.gathered()
+        if decoder.overlong is not None:
+            self._after(session)
+
+    def _count_unfinished(self) -> None:
+        """Count the bytes of an unfinished message.
+
+        Most reads complete a message; only what is longer than a read is worth counting.
+        """
+        self._holds = self._decoder.pending_bytes
+        self._daemon.inbound.note(self, self._held_bytes())
+
+    def _held_bytes(self) -> int:
+        return super()._held_bytes() + self._decoder.pending_bytes
+
+    def _after(self, session: Session) -> None:
+        if self._decoder.overlong is None or session.turn_over:
+            return
+        self._unread = b""  # nothing behind it can be read
+        self._catch_up()
+        self._daemon.bus.limit_hits["message_bytes_max"] += 1
+        allowed = self._daemon.config.message_bytes_max
+        reason = f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
+        self._refuse(session, reason)
+        self._hang_up(reason)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._decoder.clear()
 
 
 class BinaryConnection(StreamConnection):
@@ -207,30 +492,48 @@ class WebSocketConnection(Connection):
     """WebSocket, and the plain HTTP pages /health and /metrics on the same port."""
 
     framing = WEBSOCKET
+    slice_bytes = WS_SLICE_BYTES
 
     def __init__(self, daemon: Daemon, kind: str) -> None:
         super().__init__(daemon, kind)
         config = daemon.config
-        # Only browsers tell an origin; who tells none is no web page.
-        origins = [None, *map(Origin, config.ws_origins)] if config.ws_origins else None
         self._protocol = ServerProtocol(
-            origins=origins,
             select_subprotocol=_select_subprotocol,
             max_size=config.message_bytes_max,
             logger=_ws_log,
         )
         self._fragments: list[bytes] = []
+        self._fragment_bytes = 0
+        self._handshake_timer: asyncio.TimerHandle | None = None
         self._heard = True
+        self._holds = 0
+        """Bytes of an unfinished message that have been counted."""
+        self._pages_only = False
+        """One connection too many: it may ask for /health and /metrics, which must answer especially then."""
         self._head_end = b""
         """The last bytes of the handshake that have arrived."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._daemon.loop.call_later(HANDSHAKE_S, self._check_handshake)
+        self._handshake_timer = self._daemon.loop.call_later(self._daemon.config.handshake_s, self._check_handshake)
+
+    def _refuse_connection(self) -> None:
+        self._pages_only = self._daemon.admit_for_page(self)
+        if not self._pages_only:
+            self.transport.abort()
 
     def _check_handshake(self) -> None:
         if self._protocol.state is State.CONNECTING:
-            self.transport.abort()
+            self.outbox.abort()
+
+    def _forget(self) -> None:
+        super()._forget()
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+        self._fragments = []
+        # The parser is a generator that refers to its protocol: the two would keep each other, and what was read.
+        self._protocol.reader.buffer.clear()
+        self._protocol.parser.close()
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
@@ -240,19 +543,44 @@ class WebSocketConnection(Connection):
                 self._send_protocol()
                 return
             data = following
-        self._protocol.receive_data(data)
+        if self.session is None:
+            self._protocol.receive_data(data)  # what follows a page is discarded
+            return
+        if self.session.fresh and len(data) > self.slice_bytes:
+            self._unread += data  # no turn at once for one of many new connections
+            self._wait_for_turn()
+            return
+        super().data_received(data)
+
+    def _decode(self, data: bytes) -> list[bytes]:
         messages: list[bytes] = []
-        for event in self._protocol.events_received():
+        protocol = self._protocol
+        protocol.receive_data(data)
+        for event in protocol.events_received():
             if isinstance(event, Frame):
                 self._on_frame(event, messages)
-        if self.session is not None and not self.session.gone:
-            self._receive(self.session, messages)
+        if protocol.writes and protocol.state is State.OPEN:
+            self._send_pongs()
+        if not messages or self._holds:
+            self._holds = self._unfinished_bytes()
+            self._daemon.inbound.note(self, self._held_bytes())
+        return messages
+
+    def _held_bytes(self) -> int:
+        return super()._held_bytes() + self._unfinished_bytes()
+
+    def _unfinished_bytes(self) -> int:
+        return len(self._protocol.reader.buffer) + self._fragment_bytes
+
+    def _after(self, session: Session) -> None:
         if self._protocol.state is not State.OPEN:
+            if session.turn_over:
+                return  # the answer to a close frame waits for the answers to what came before it
             self._catch_up()
         self._send_protocol()
 
     def _shake_hands(self, data: bytes) -> bytes | None:
-        """Take in the handshake, however it is cut; gives what follows it, None if there is no WebSocket (yet).
+        """Read the handshake, however it is cut; return what follows it, None if there is no WebSocket (yet).
 
         What follows is kept from the WebSocket library until the handshake is answered: it would answer a ping first.
         """
@@ -260,6 +588,7 @@ class WebSocketConnection(Connection):
         found = (seen + data).find(_HEAD_END)
         end = len(data) if found < 0 else found + len(_HEAD_END) - len(seen)
         self._head_end = (seen + data)[1 - len(_HEAD_END) :]
+        # The library would wait for a line end, perhaps for ever; bytes of another protocol have none.
         if seen or data[:1].isalpha():
             protocol.receive_data(data[:end])
         else:
@@ -271,13 +600,15 @@ class WebSocketConnection(Connection):
                 self._on_request(event)
         return data[end:] if protocol.state is State.OPEN else None
 
-    def eof_received(self) -> None:
-        super().eof_received()
+    def eof_received(self) -> bool:
+        if super().eof_received():
+            return True
         self._protocol.receive_eof()
         self._send_protocol()
+        return False
 
     def ping(self) -> None:
-        """Ask for a sign of life; without one since the last time, the peer is gone."""
+        """Send a ping; close the connection if nothing has arrived since the last one."""
         if self._protocol.state is not State.OPEN:
             return
         held = self.session is not None and self.session.held  # it may be that nothing is read from it, no pong either
@@ -285,24 +616,28 @@ class WebSocketConnection(Connection):
             self._protocol.send_ping(b"")
             self._send_protocol()
         else:
-            log.info("peer at %s answers no pings; closed", self.address)
-            self.transport.abort()
+            log.info("peer at %s does not answer pings; closed", self.address)
+            self.outbox.abort()
         self._heard = False
 
     def _hang_up(self, reason: str) -> None:
-        self._protocol.fail(CloseCode.PROTOCOL_ERROR, reason)
+        self._on_abort()
+        self._protocol.fail(CloseCode.PROTOCOL_ERROR, reason[:REASON_CHARS])
         self._send_protocol()
 
     def goodbye(self) -> None:
-        """Close as the WebSocket protocol wants it."""
+        """Start the closing handshake of WebSocket."""
         if self._protocol.state is State.OPEN:
             with contextlib.suppress(ProtocolError):
                 self._protocol.send_close(CloseCode.GOING_AWAY, "the daemon stops")
             self._send_protocol()
 
     def _on_request(self, request: Request) -> None:
-        if "Upgrade" in request.headers:
-            response = self._protocol.accept(request)
+        # Health pages are served beyond the limit, peers are not.
+        if self._pages_only and "Upgrade" in request.headers:
+            response = self._protocol.reject(503, "there are too many connections (connections_max); try again later\n")
+        elif "Upgrade" in request.headers:
+            response = self._accept(request)
         else:
             response = self._page(request.path.partition("?")[0])
         self._protocol.send_response(response)
@@ -311,8 +646,22 @@ class WebSocketConnection(Connection):
         if self._protocol.state is State.OPEN:
             if self._protocol.subprotocol == BINARY_SUBPROTOCOL:
                 self.framing, self.dialect = BINARY_WEBSOCKET, BINARY
+                # A binary message has its length inside the WebSocket frame, too.
                 self._protocol.max_message_size = self._daemon.config.message_bytes_max + BINARY_STREAM.length.size
             self._open_session()
+
+    def _accept(self, request: Request) -> Response:
+        """Accept a WebSocket, unless it is opened by a web page of a foreign origin."""
+        origins = request.headers.get_all("Origin")
+        host = request.headers.get_all("Host")
+        allowed = self._daemon.config.ws_origins
+        if len(origins) > 1 or not is_allowed(origins[0] if origins else None, host[0] if host else "", allowed):
+            origin = ", ".join(origins)[:ORIGIN_CHARS_SHOWN]
+            log.debug("WebSocket from %s refused: its page is of the origin %r, see ws_origins", self.address, origin)
+            return self._protocol.reject(
+                403, "pages of this origin may not connect; ws_origins of the daemon lists those that may\n"
+            )
+        return self._protocol.accept(request)
 
     def _page(self, path: str) -> Response:
         page = self._daemon.page(path)
@@ -325,8 +674,6 @@ class WebSocketConnection(Connection):
 
     def _on_frame(self, frame: Frame, messages: list[bytes]) -> None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-            if frame.opcode is Opcode.PING and self._protocol.state is State.OPEN:
-                self._send_pongs()
             return
         if self.dialect.is_binary and frame.opcode is Opcode.TEXT:
             self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "the binary protocol has no text messages")
@@ -334,15 +681,17 @@ class WebSocketConnection(Connection):
             messages += self._frames_in(bytes(frame.data))
         else:
             self._fragments.append(bytes(frame.data))
+            self._fragment_bytes += len(frame.data) + FRAGMENT_BYTES
             if frame.fin:
                 messages += self._frames_in(b"".join(self._fragments))
-                self._fragments = []
+                self._fragments, self._fragment_bytes = [], 0
 
     def _frames_in(self, data: bytes) -> list[bytes]:
-        """The messages in a WebSocket message: one of JSON, or any number of binary ones with their lengths."""
+        """Return the messages in a WebSocket message: one of JSON, or any number of binary ones with their lengths."""
         if not self.dialect.is_binary:
             return [data]
         decoder = StreamDecoder(self._daemon.config.message_bytes_max, self.framing)
+        # A new decoder each time: messages do not continue in the next WebSocket message.
         messages = decoder.feed(data)
         if decoder.pending_bytes or decoder.overlong is not None:
             self._protocol.fail(CloseCode.PROTOCOL_ERROR, "a frame does not end with its WebSocket message")
@@ -354,11 +703,11 @@ class WebSocketConnection(Connection):
         The outbox writes whole frames only, so there is always room for one between two writes.
         """
         pongs = b"".join(self._protocol.data_to_send())
-        if pongs:
+        if pongs and not self.outbox.closed:
             self.transport.write(pongs)
 
     def _send_protocol(self) -> None:
-        """Send what the WebSocket library has to say: handshake, pongs, close frames."""
+        """Send the output of the WebSocket library: handshake, pongs, close frames."""
         closing = False
         for data in self._protocol.data_to_send():
             if data:
@@ -368,6 +717,7 @@ class WebSocketConnection(Connection):
         sent = self._protocol.close_sent
         if closing and sent is not None and sent.code == CloseCode.MESSAGE_TOO_BIG:
             self._daemon.bus.limit_hits["message_bytes_max"] += 1
+        # The close frame stands behind all that was put into the outbox before; both are written first.
         if closing or self._protocol.close_expected():
             self.outbox.flush()
             self.transport.close()

@@ -1,4 +1,14 @@
-"""The daemon: one bus, the sockets it listens on and the connections it has."""
+"""The daemon: one bus, the sockets it listens on, and its connections.
+
+Everything that touches the bus runs on one event loop, so the bus needs no locks. Work that would block the loop, such
+as hashing passwords or reading the journal, runs in threads (``Aside``), which hand their outcome back to the loop::
+
+    event loop       sockets -> Connection -> Turns -> Bus -> SocketOutbox -> Flow.flush -> sockets
+    jetd-login       password hashes
+    jetd-past        queries about the past
+    jetd-journal     writes of the journal
+    jetd-aside       the users file
+"""
 
 from __future__ import annotations
 
@@ -18,12 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from jetbus.bus.bus import Bus
-from jetbus.daemon.about import REFRESH_S, About, Page
+from jetbus.bus.ports import Outcome
+from jetbus.daemon.admin import AdminMethods
 from jetbus.daemon.config import SETTINGS, TRANSPORTS, Address, AddressInUse, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
-from jetbus.daemon.control import Control
+from jetbus.daemon.inbound import Inbound
 from jetbus.daemon.journaling import Journaling
+from jetbus.daemon.logins import Logins
+from jetbus.daemon.metrics import REFRESH_S, Metrics, Page
 from jetbus.daemon.outbox import Flow
+from jetbus.daemon.radar_process import RadarProcess
+from jetbus.daemon.tls import TlsServer
 from jetbus.daemon.turns import Turns
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
@@ -41,25 +56,30 @@ _FACES: dict[str, type[Connection]] = {
 BACKLOG = 1024
 ASIDE_THREADS = 2
 STOP_S = 2.0
+PAGE_READERS_MAX = 50
+"""Connections beyond ``connections_max`` that may ask for a page."""
+REFUSED_LOG_S = 60.0
+"""A line about refused connections is logged no more often than that."""
 
 
 class Aside:
-    """Runs for the bus what would block it, in few threads, so that it cannot take the machine."""
+    """Worker of the bus: runs blocking work in a few threads."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "jetd-aside") -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "jetd-aside", threads: int = ASIDE_THREADS) -> None:
         self._loop = loop
         self.turns: Turns
         """Set by the daemon."""
-        self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix=name)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
-    def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def run(self, work: Callable[[], Outcome], done: Callable[[Outcome | JetError], None]) -> None:
         def in_thread() -> None:
-            outcome: Any
+            outcome: Outcome | JetError
             try:
                 outcome = work()
             except JetError as error:
                 outcome = error
             except UsersFileError as problem:
+                # Its text says how to mend the file and has no secrets in it.
                 log.error("%s", problem)
                 outcome = Internal(str(problem))
             except Exception:
@@ -76,6 +96,7 @@ class Aside:
     def in_turn(self, then: Callable[[], None]) -> None:
         turns = self.turns
         turns.be_fair(begins=True)
+        # In turn already, or not caused by a connection at all.
         if turns.handling or turns.served is None:
             then()
         else:
@@ -102,7 +123,7 @@ class Daemon:
         self.loop = asyncio.get_running_loop()
         self._tls = _tls_context(config)
         self._aside = Aside(self.loop)
-        self._looking_back: Aside | None = None
+        self._history_worker: Aside | None = None
         """Reads the past. A disk that hangs holds up its threads, and not those that log users in."""
         self.bus = Bus(
             tree=config.tree,
@@ -112,33 +133,51 @@ class Daemon:
             users=Users.load(config.users) if config.users else None,
             worker=self._aside,
         )
+        self.logins = Logins(
+            self.loop,
+            lambda name, threads: Aside(self.loop, name, threads),
+            lambda: self.config,
+            self.bus.limit_hits,
+        )
+        self.bus.logins = self.logins
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
-        self.turns = self._aside.turns = Turns(self.loop, self.flow.gather, self.flow.gathered)
+        self.flow.total_bytes = config.outbox_total_bytes
+        self.turns = self._aside.turns = Turns(self.loop, self.bus, self.flow, config.turn_us_max / 1e6)
         self.journaling: Journaling | None = None
         if config.journal is not None:
             self._keep_journal()
-        self.about = About(self)
-        self.bus.refresh = self.about.refresh
+        self.metrics = Metrics(self)
+        self.bus.refresh = self.metrics.refresh
         self.bus.routes.wake = self._wake_for_routes
+        self.bus.staleness.wake = self._wake_for_stale
+        self.inbound = Inbound(lambda: self.config, self.bus.limit_hits)
         self.connections: set[Connection] = set()
+        self.handshakes: set[asyncio.Task[None]] = set()
+        """TLS handshakes that are under way; they count as connections."""
+        self._page_readers: set[Connection] = set()
+        self._refused = 0
+        """Connections refused since the last line about it in the log."""
+        self._refused_logged_at = -REFUSED_LOG_S
         self.listening: dict[str, str] = {}
-        """Where it listens, by kind, as in the ready line."""
+        """Addresses it listens on, by kind, as in the ready line."""
         self.left_out: list[str] = []
         """The kinds that it goes on without, since somebody else has their default address."""
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._socket_files: list[Path] = []
+        self.radar: RadarProcess | None = None
         self._routes_timer: asyncio.TimerHandle | None = None
+        self._stale_timer: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.Task[None]] = []
 
     def _keep_journal(self) -> None:
         self.journaling = Journaling(self.config, self.loop)
-        from jetbus.daemon.history import History  # needs pyarrow; of a lack of that the journal tells better
+        from jetbus.daemon.journal_api import JournalApi  # needs pyarrow; of a lack of that the journal tells better
 
         self.bus.record = self.journaling.writer
         self.flow.commit = self.journaling.commit_first
-        self.bus.past_worker = self._looking_back = Aside(self.loop, "jetd-past")
-        self._looking_back.turns = self.turns
-        self.bus.past = History(self, self.journaling)
+        self.bus.history_worker = self._history_worker = Aside(self.loop, "jetd-past")
+        self._history_worker.turns = self.turns
+        self.bus.history = JournalApi(self, self.journaling)
 
     # -- start and stop
 
@@ -149,14 +188,17 @@ class Daemon:
         try:
             for kind in TRANSPORTS:
                 await self._listen_if_free(kind)
+            if not self.listening:
+                raise ConfigError("tcp, ws, unix, binary and binary_unix are all off: the daemon would listen nowhere")
+            if self.config.radar is not None:
+                self.radar = RadarProcess(self.config, self.listening, _bind("radar", self.config.radar))
+                self.listening["radar"] = self.radar.address
+                self.radar.start()
         except BaseException:
             await self.stop()
             raise
-        if not self.listening:
-            await self.stop()
-            raise ConfigError("tcp, ws, unix, binary and binary_unix are all off: the daemon would listen nowhere")
-        self.about.refresh()
-        Control(self)
+        self.metrics.refresh()
+        AdminMethods(self)
         self._timers = [
             self.loop.create_task(_every(lambda: REFRESH_S, self._refresh_if_fetched)),
             self.loop.create_task(_every(lambda: self.config.ws_ping_s, self._ping)),
@@ -175,17 +217,22 @@ class Daemon:
                 raise
             self.left_out.append(kind)
             flag = kind.replace("_", "-")
-            log.warning("%s is left out: %s is in use; give --%s another address, or off", kind, address, flag)
+            log.warning("not listening on %s: %s is in use; give --%s another address, or off", kind, address, flag)
 
     async def _listen(self, kind: str, address: Address, face: type[Connection]) -> str:
         socks = _bind(kind, address)
         for sock in socks:
             make = partial(face, self, kind)
+            # One server per socket, because the two loopback addresses are two sockets.
             try:
-                server = await self.loop.create_server(make, sock=sock, backlog=BACKLOG, ssl=self._tls)
+                if self._tls is not None:
+                    sock.setblocking(False)
+                    sock.listen(BACKLOG)
+                    self._servers.append(TlsServer(self, sock, self._tls, make))
+                else:
+                    self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG))
             except OSError as problem:
                 raise _cannot_listen(kind, address, problem) from None
-            self._servers.append(server)
         host, port = socks[0].getsockname()[:2]
         return str(Address(host, port))
 
@@ -206,17 +253,24 @@ class Daemon:
         return name
 
     async def stop(self) -> None:
-        """Stop listening, tell WebSocket peers, let go of everybody."""
+        """Stop listening, close all connections and the journal."""
         for timer in self._timers:
             timer.cancel()
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
         if self._routes_timer is not None:
             self._routes_timer.cancel()
+        if self.radar is not None:
+            await self.radar.stop()
         for server in self._servers:
             server.close()
+        for handshake in self.handshakes:
+            handshake.cancel()
         for connection in list(self.connections):
             if isinstance(connection, WebSocketConnection):
                 connection.goodbye()
             connection.outbox.flush()
+            # Closing waits for the peer to read what was written, but not for longer than ``STOP_S``.
             connection.transport.close()
         deadline = self.loop.time() + STOP_S
         while self.connections and self.loop.time() < deadline:
@@ -226,13 +280,14 @@ class Daemon:
         for file in self._socket_files:
             file.unlink(missing_ok=True)
         self._aside.stop()
-        if self._looking_back is not None:
-            self._looking_back.stop()
+        self.logins.stop()
+        if self._history_worker is not None:
+            self._history_worker.stop()
         if self.journaling is not None:
             await self.journaling.stop()
 
     def config_as_listening(self) -> Config:
-        """The configuration with the ports that port 0 turned into, for starting it again at the same addresses."""
+        """Return the configuration with actual ports in place of 0, to start another daemon at the same addresses."""
         found: dict[str, Any] = {}
         for kind in ("tcp", "ws", "binary"):
             if kind in self.listening:
@@ -243,46 +298,73 @@ class Daemon:
     # -- connections
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay."""
-        if len(self.connections) >= self.config.connections_max:
-            self.bus.limit_hits["connections_max"] += 1
-            log.warning(
-                "connection from %s refused: connections_max = %d", connection.address, self.config.connections_max
-            )
+        """Return True if a new connection may stay."""
+        if not self._has_room(connection.address, self.config.connections_max):
             return False
         self.connections.add(connection)
         return True
 
+    def has_room_for_handshake(self, address: str) -> bool:
+        """Return True if a TLS handshake may begin; a few more than connections, since a page may be wanted."""
+        return self._has_room(address, self.config.connections_max + PAGE_READERS_MAX)
+
+    def _has_room(self, address: str, most: int) -> bool:
+        """Return True if there may be one more connection; if not, the limit is counted and logged."""
+        if len(self.connections) + len(self.handshakes) < most:
+            return True
+        self.bus.limit_hits["connections_max"] += 1
+        self._log_refused(address)
+        return False
+
+    def admit_for_page(self, connection: Connection) -> bool:
+        """Return True if a connection that is one too many may stay for a page."""
+        if len(self._page_readers) >= PAGE_READERS_MAX:
+            return False
+        self._page_readers.add(connection)
+        return True
+
+    def _log_refused(self, address: str) -> None:
+        """Log a refused connection, and those that follow within a minute as a number in the next line."""
+        self._refused += 1
+        now = self.loop.time()
+        # A flood of connections must not become a flood of lines.
+        if now - self._refused_logged_at < REFUSED_LOG_S:
+            return
+        more = f", and {self._refused - 1} others since the last such line" if self._refused > 1 else ""
+        log.warning("connection from %s refused%s: connections_max = %d", address, more, self.config.connections_max)
+        self._refused, self._refused_logged_at = 0, now
+
     def opened(self, connection: Connection) -> None:
-        """A peer may speak now."""
+        """Note that a peer is connected and may send messages."""
         log.debug("%s connected", connection.outbox.label)
         if self.journaling is not None:
-            self.journaling.came(connection)
+            self.journaling.record_peer(connection)
 
     def losing(self, connection: Connection) -> None:
-        """A connection is closed; what its peer owned is still there."""
+        """Note that a connection is closing; the elements of its peer still exist."""
         self.bus.now = self.now()
         if self.journaling is not None:
-            self.journaling.went(connection)
+            self.journaling.record_gone(connection)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is closed."""
+        """Forget a connection that is closed."""
         self.connections.discard(connection)
+        self._page_readers.discard(connection)
         log.debug("%s is gone", connection.outbox.label)
 
     def page(self, path: str) -> Page | None:
-        """A page of the HTTP face."""
-        return self.about.page(path)
+        """Return a page for HTTP clients, None if there is none at the path."""
+        return self.metrics.page(path)
 
     def limits(self) -> dict[str, int]:
-        """All limits by name."""
+        """Return all limits by name."""
         names = [row.name for row in SETTINGS if row.name.endswith(("_max", "_bytes"))]
         return {name: getattr(self.config, name) for name in names}
 
     # -- time
 
     def now(self) -> float:
-        """The time of this turn, also for the journal."""
+        """Return the time of this turn, and set it for the journal."""
         if self.journaling is not None:
             self.journaling.tick()
         return self.loop.time()
@@ -299,9 +381,21 @@ class Daemon:
         if deadline is not None:
             self._wake_for_routes(deadline)
 
+    def _wake_for_stale(self, deadline: float) -> None:
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+        self._stale_timer = self.loop.call_at(deadline, self._mark_stale)
+
+    def _mark_stale(self) -> None:
+        self._stale_timer = None
+        self.bus.mark_stale(self.now())
+        deadline = self.bus.staleness.next_deadline()
+        if deadline is not None:
+            self._wake_for_stale(deadline)
+
     def _refresh_if_fetched(self) -> None:
-        if self.about.watched:
-            self.about.refresh()
+        if self.metrics.watched:
+            self.metrics.refresh()
 
     def _ping(self) -> None:
         for connection in list(self.connections):
@@ -311,24 +405,29 @@ class Daemon:
     # -- reload
 
     def reload(self, config: Config) -> None:
-        """Take over what can change while running; say what cannot."""
+        """Apply the settings that can change while the daemon runs; log those that cannot."""
         for row in SETTINGS:
             if not row.reload and getattr(config, row.name) != getattr(self.config, row.name):
-                log.warning("%s has changed in the configuration; restart the daemon for that", row.name)
+                log.warning("%s has changed in the configuration; restart the daemon to apply it", row.name)
                 config = dataclasses.replace(config, **{row.name: getattr(self.config, row.name)})
+        # In a thread: hashing plain passwords takes long. Until it is done the present users stay in force.
         self._aside.run(lambda: Users.load(config.users) if config.users else None, self._on_users)
         self.config = config
         self.bus.configure(config, config.timeout_s)
+        self.turns.turn_s = config.turn_us_max / 1e6
         self.flow.soft_bytes, self.flow.hard_bytes = config.outbox_soft_bytes, config.outbox_hard_bytes
+        self.flow.total_bytes = config.outbox_total_bytes
         logging.getLogger("jetbus").setLevel(config.log_level.upper())
-        log.info("configuration read again")
+        log.info("configuration reloaded")
 
     def _on_users(self, outcome: Users | JetError | None) -> None:
         if isinstance(outcome, JetError):
-            log.error("users stay as they were: %s", outcome)
+            log.error("users not reloaded: %s", outcome)
         else:
-            self.bus.users = outcome
-            log.info("users read again")
+            self.flow.gather()
+            self.bus.use_users(outcome)
+            self.flow.gathered()
+            log.info("users reloaded")
 
 
 async def _every(interval_s: Callable[[], float], do: Callable[[], None]) -> None:
@@ -342,12 +441,21 @@ def _tls_context(config: Config) -> ssl.SSLContext | None:
     if config.tls_cert is None:
         if config.tls_key is not None:
             raise ConfigError("tls_key is given without tls_cert")
+        if config.tls_client_ca is not None:
+            raise ConfigError("tls_client_ca is given without tls_cert; clients show certificates over TLS only")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(config.tls_cert, config.tls_key)
     except (OSError, ssl.SSLError) as problem:
         raise ConfigError(f"cannot use certificate {config.tls_cert}: {problem}; give PEM files") from None
+    if config.tls_client_ca is not None:
+        try:
+            context.load_verify_locations(config.tls_client_ca)
+        except (OSError, ssl.SSLError) as problem:
+            raise ConfigError(f"cannot use tls_client_ca {config.tls_client_ca}: {problem}; give a PEM file") from None
+        # Clients without a certificate may still connect, and log in by password.
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
@@ -359,7 +467,7 @@ PORT_TRIES = 20
 
 
 def _bind(kind: str, address: Address) -> list[socket.socket]:
-    """The listening sockets for an address. With port 0 all of them get the same free port."""
+    """Return the listening sockets for an address. With port 0 all of them have the same free port."""
     hosts = _hosts(kind, address.host)
     for _ in range(PORT_TRIES):
         socks: list[socket.socket] = []
@@ -369,6 +477,7 @@ def _bind(kind: str, address: Address) -> list[socket.socket]:
             try:
                 sock = _bind_one(host, port, family)
             except OSError as one:
+                # One of the two loopback addresses is enough.
                 if one.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and len(hosts) > 1:
                     continue  # a machine without IPv6
                 problem = one
@@ -379,6 +488,7 @@ def _bind(kind: str, address: Address) -> list[socket.socket]:
             return socks
         for sock in socks:
             sock.close()
+        # Port 0: the free port of the first socket was taken on the other address. Another one may be free on both.
         if address.port or problem is None or problem.errno != errno.EADDRINUSE:
             break
     raise _cannot_listen(kind, address, problem)
@@ -407,8 +517,10 @@ def _hosts(kind: str, host: str) -> list[tuple[str, int]]:
 def _bind_one(host: str, port: int, family: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Else a daemon that restarts would have to wait for connections of its predecessor to expire.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
+            # IPv4 has a socket of its own.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         keep_alive(sock)  # and with it every connection that it accepts
         sock.bind((host, port))
@@ -437,6 +549,7 @@ def _clear_stale_socket(path: Path) -> None:
             raise ConfigError(f"cannot listen on unix {path}: that is not a socket; choose another path")
     except OSError:
         return
+    # A file stays behind when a daemon is killed. Only a connection tells whether somebody listens on it.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

@@ -1,10 +1,18 @@
-"""The daemon's journal: the bus's record, written by a thread of its own or, where nobody may hear of what is not yet
-on disk, before anything is sent.
+"""The daemon's journal: a writer, and when it writes.
+
+Events are appended on the event loop and written by a thread, one write at a time:
+
+    loop     append append append | take  append append ......... | take  append
+    thread                               write and perhaps fsync         write
 
 The loop never waits for the disk, however slow it is, with one exception: ``journal_fsync = always`` promises that
-nobody hears of an event that is not on disk, so the loop waits for every commit; ``waited_s`` says for how long.
+no event goes out before it is on disk, so the loop waits for every commit. ``waited_s`` counts that time.
 
-pyarrow is needed only for a daemon that keeps a journal, and is loaded with its writer.
+A query about the past has to see everything that happened before it. ``bring_up_to_date`` returns a ``JournalSeam``:
+all events before the seam are being written, and events after it are collected in memory if they are wanted. Threads
+wait for the seam, the loop does not.
+
+pyarrow is needed only by a daemon with a journal and is imported with its writer.
 """
 
 from __future__ import annotations
@@ -28,115 +36,115 @@ from jetbus.errors import Internal
 if TYPE_CHECKING:
     from jetbus.daemon.connection import Connection
     from jetbus.journal import Settings, Writer
-    from jetbus.journal.buffers import Pending
-    from jetbus.journal.watch import Seen, Watch
+    from jetbus.journal.batch import PendingEvents
+    from jetbus.journal.writer import AppendedEvent, Watch
 
-AGAIN_PATHS = 5_000
-"""Paths that are told again in one turn."""
+PRESENT_PATHS_PER_TURN = 5_000
+"""Paths whose present values are recorded in one turn after a gap."""
 DISK_WAIT_S = 10.0
-"""How long somebody who looks back waits for what was just recorded to be written."""
+"""Longest wait of a query for the events before it to be written."""
 DISK_SLOW_S = 2.0
-"""A write that takes longer than this is told as a problem, in ``/health`` and the metrics."""
+"""Duration of a write beyond which it is reported as a problem, in ``/health`` and the metrics."""
 
 log = logging.getLogger("jetbus.daemon")
 
 
-class Written:
-    """A moment: all that was appended before it is being written, what is appended after it is noted if wanted."""
+class JournalSeam:
+    """A point in the log: events before it are being written, events after it are collected if wanted."""
 
     def __init__(self, writer: Writer, wanted: Callable[[str], bool] | None, events_max: int) -> None:
         self._writer = writer
         self._wanted, self._events_max = wanted, events_max
         self._watch: Watch | None = None
         self._ended = False
-        self._done: Future[int] = Future()
+        self._written: Future[int] = Future()
 
     def begin(self) -> None:
-        """The moment is now: everything that was appended has just been taken."""
+        """Place the seam here. All appended events have just been taken for writing."""
         if self._wanted is not None and not self._ended:
             self._watch = self._writer.watch(self._wanted, self._events_max)
 
     def finish(self, last_seq: int) -> None:
-        """All before the moment is in the journal, as far as the disk takes it; from any thread."""
-        self._done.set_result(last_seq)
+        """Report, from any thread, that the events before the seam are written as far as the disk allows."""
+        self._written.set_result(last_seq)
 
     def wait(self) -> int:
-        """Wait, in another thread than the loop's, until that is so; gives the last seq before the moment."""
+        """Wait until the events before the seam are written and return the last seq. Never call it on the loop."""
         try:
-            return self._done.result(DISK_WAIT_S)
+            return self._written.result(DISK_WAIT_S)
         except TimeoutError:
             raise Internal(
-                f"the disk of the journal has not taken what was written for {DISK_WAIT_S:g} s; try again later,"
-                " and look at /health of the daemon"
+                f"the disk of the journal has not answered for {DISK_WAIT_S:g} s; try again later,"
+                " and see /health of the daemon"
             ) from None
 
-    def end(self) -> list[Seen]:
-        """Give what was appended since the moment, and note no more."""
+    def end(self) -> list[AppendedEvent]:
+        """Return the events that were appended after the seam, and stop collecting them."""
         self._ended = True
         watch, self._watch = self._watch, None
         return [] if watch is None else self._writer.unwatch(watch)
 
 
 class Journaling:
-    """A writer, and when it writes."""
+    """The journal of one daemon."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         assert config.journal is not None  # noqa: S101
         self.directory = config.journal
         try:
             densities = journal.Densities(list(config.journal_rules))
-            self.writer: Writer = journal.Writer(config.journal, settings_of(config), densities=densities)
+            self.writer: Writer = journal.Writer(config.journal, make_writer_settings(config), densities=densities)
         except (journal.JournalError, ModuleNotFoundError, ValueError) as problem:
             raise ConfigError(f"cannot keep a journal: {problem}") from None
         self._loop = loop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jetd-journal")
         self._always = config.journal_fsync == "always"
         self._writing_since_s: float | None = None
-        """When the write began that is under way in the thread."""
+        """Time at which the present write began; None while there is none."""
         self._overdue = False
-        """Whether it was time to write while a write was under way: the next one follows at once."""
-        self._asked: list[Written] = []
-        """Moments that begin with the next write."""
+        """True if a write was due while another one was running; it follows at once."""
+        self._waiting_seams: list[JournalSeam] = []
+        """Seams that begin with the next write."""
         self.waited_s = self.waited_longest_s = 0.0
-        """How long the loop has waited for the disk, in all and once at the most; only ``always`` makes it wait."""
-        self.tell_again: Callable[[Iterable[str] | None], None] = lambda _paths: None
-        """Tells what these paths are now, or everything."""
+        """Time that the loop has waited for the disk, in total and at most; only ``always`` makes it wait."""
+        self.record_present: Callable[[Iterable[str] | None], None] = lambda _paths: None
+        """Record the present elements at these paths, or all of them. Set by the journal's API."""
         self._missed: set[str] = set()
-        """What has still to be told again."""
+        """Paths of dropped events whose present elements are still to be recorded."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def commit_first(self) -> Callable[[], object] | None:
-        """What to call before anything is sent, if nothing may be known that is not yet on disk."""
-        return self._commit_first if self._always else None
+        """Function to call before anything is sent, if nothing may be sent before it is on disk."""
+        return self._commit_before_send if self._always else None
 
     def start(self) -> None:
-        """The daemon has started: say so, and write from now on."""
+        """Record the start of the daemon and begin to write."""
         found = self.writer.recovered
-        told: dict[str, Any] = {"version": jetbus.__version__, "restart": found.last_seq > 0 or not found.clean}
+        detail: dict[str, Any] = {"version": jetbus.__version__, "restart": found.last_seq > 0 or not found.clean}
         if not found.clean:
-            told |= {"clean": False, "cut_bytes": found.cut_bytes}
+            detail |= {"clean": False, "cut_bytes": found.cut_bytes}
         self.tick()
-        self.writer.append("start", detail=msgspec.json.encode(told))
+        self.writer.append("start", detail=msgspec.json.encode(detail))
         self._schedule()
 
     def tick(self) -> None:
-        """A turn of the daemon: what happens in it happens now."""
+        """Set the instant of the events in this turn of the daemon."""
         self.writer.now_us = time.time_ns() // 1000
 
-    def came(self, connection: Connection) -> None:
-        """A peer may speak now."""
-        self._tell("peer", connection, {"address": connection.address, "transport": connection.kind})
+    def record_peer(self, connection: Connection) -> None:
+        """Record that a peer has connected."""
+        self._append_connection_event("peer", connection, {"address": connection.address, "transport": connection.kind})
 
-    def went(self, connection: Connection) -> None:
-        """A peer is gone; what it owned goes next."""
-        self._tell("gone", connection)
+    def record_gone(self, connection: Connection) -> None:
+        """Record that a peer is gone, before the removal of its elements."""
+        self._append_connection_event("gone", connection)
 
-    def _tell(self, event: str, connection: Connection, detail: Any = None) -> None:
+    def _append_connection_event(self, event: str, connection: Connection, detail: Any = None) -> None:
         if connection.session is not None:
             self.tick()
-            told = None if detail is None else msgspec.json.encode(detail)
-            self.writer.append(event, None, None, None, connection.session.label, told)
+            encoded = None if detail is None else msgspec.json.encode(detail)
+            self.writer.append(event, None, None, None, connection.session.label, encoded)
 
     # -- writing
 
@@ -146,120 +154,129 @@ class Journaling:
     def _flush(self) -> None:
         self._schedule()
         self.tick()
-        self._make_good()
+        self._record_missed()
         if self._always:
             self._commit()
+        # Events that caused nothing to be sent are not committed yet.
         elif self._writing_since_s is None:
-            self._write_aside()
+            self._write_in_thread()
         else:
             self._overdue = True
 
     def _commit(self) -> None:
-        """Write all there is and wait for the disk."""
+        """Write all appended events and wait for the disk."""
         began_s = time.monotonic()
         self.writer.commit()
         waited_s = time.monotonic() - began_s
         self.waited_s += waited_s
         self.waited_longest_s = max(self.waited_longest_s, waited_s)
 
-    def _write_aside(self) -> None:
-        """Hand all there is to the thread. Only one write is under way at a time: what comes meanwhile is counted."""
+    def _write_in_thread(self) -> None:
+        """Hand all appended events to the thread."""
+        # One write at a time: events that arrive meanwhile stay with the writer, which counts and limits them.
         self._writing_since_s = time.monotonic()
         self._overdue = False
         pending = self.writer.take()
-        asked, self._asked = self._asked, []
-        for written in asked:
-            written.begin()
-        self._thread.submit(self._write, pending, asked)
+        # Between take and begin no event can be appended, so nothing is lost or doubled at the seam.
+        seams, self._waiting_seams = self._waiting_seams, []
+        for seam in seams:
+            seam.begin()
+        self._thread.submit(self._write, pending, seams)
 
-    def _make_good(self) -> None:
-        """Where events were dropped, tell how that is now, as much as fits into a turn."""
+    def _record_missed(self) -> None:
+        """Record the present elements at the paths of dropped events, some in each turn."""
         while (lost := self.writer.take_lost()) is not None:
             self._missed |= lost.paths
             if lost.everything:
-                self._start_anew()
-        some = list(islice(self._missed, AGAIN_PATHS))
+                self._record_everything()
+        some = list(islice(self._missed, PRESENT_PATHS_PER_TURN))
+        # While the disk refuses, what is recorded now would be dropped as well.
         if some and self.writer.problem is None:
             self._missed.difference_update(some)
-            self.tell_again(some)
+            self.record_present(some)
 
-    def _start_anew(self) -> None:
+    def _record_everything(self) -> None:
+        # A start clears the tree, so that elements which are gone need no remove.
         self.writer.append("start", detail=msgspec.json.encode({"version": jetbus.__version__, "again": True}))
         self._missed.clear()
-        self.tell_again(None)
+        self.record_present(None)
 
-    def _write(self, pending: Pending, asked: list[Written]) -> None:
+    def _write(self, pending: PendingEvents, seams: list[JournalSeam]) -> None:
+        """Write in the thread, then tell the seams and the loop."""
         try:
             self.writer.write(pending)
         except Exception:
-            log.exception("the journal failed")
-        for written in asked:
-            written.finish(self.writer.committed_seq)
+            log.exception("journal %s: a write failed unexpectedly", self.directory)
+        for seam in seams:
+            seam.finish(self.writer.committed_seq)
+        # Also after a failure: a query then sees what is on disk, and does not wait for its timeout.
         with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon has stopped
-            self._loop.call_soon_threadsafe(self._wrote)
+            self._loop.call_soon_threadsafe(self._finish_write)
 
-    def _wrote(self) -> None:
+    def _finish_write(self) -> None:
         self._writing_since_s = None
-        if (self._asked or self._overdue) and self._timer is not None:
-            self._write_aside()
+        if (self._waiting_seams or self._overdue) and self._timer is not None:
+            self._write_in_thread()
 
-    def _commit_first(self) -> None:
+    def _commit_before_send(self) -> None:
         if self.writer.pending:
             self._commit()
 
-    def bring_up_to_date(self, wanted: Callable[[str], bool] | None = None, events_max: int = 0) -> Written:
-        """Have all that was appended written, without waiting for it; what is appended later is noted if wanted."""
-        written = Written(self.writer, wanted, events_max)
+    def bring_up_to_date(self, wanted: Callable[[str], bool] | None = None, events_max: int = 0) -> JournalSeam:
+        """Start writing all appended events, without waiting; collect later events of wanted paths."""
+        seam = JournalSeam(self.writer, wanted, events_max)
         if self._always:
             self._commit()
-            written.begin()
-            written.finish(self.writer.committed_seq)
+            seam.begin()
+            seam.finish(self.writer.committed_seq)
         else:
-            self._asked.append(written)
+            # A write that is running has taken its events before this query; the seam needs the next one.
+            self._waiting_seams.append(seam)
             if self._writing_since_s is None:
-                self._write_aside()
-        return written
+                self._write_in_thread()
+        return seam
 
     @property
     def problem(self) -> str | None:
-        """Why the disk does not take what is written, and what to do about it; None while it does."""
+        """Problem with the disk and what to do about it; None while all is well."""
         since_s = self._writing_since_s
         slow_s = 0.0 if since_s is None else time.monotonic() - since_s
         if self.writer.problem is None and slow_s > DISK_SLOW_S:
-            return f"{self.directory}: the disk has not answered for {slow_s:.0f} s; look at it, events wait in memory"
+            return f"{self.directory}: the disk has not answered for {slow_s:.0f} s; check it, events wait in memory"
         return self.writer.problem
 
     @property
     def waits(self) -> bool:
-        """Whether the loop waits for the disk, so that a slow disk makes the whole bus slow."""
+        """True if the loop waits for the disk, so that a slow disk slows down the whole bus."""
         return self._always
 
     async def stop(self) -> None:
-        """The daemon stops: write the last events. The disk may take its time; the loop does not wait for it."""
+        """Record the stop of the daemon and close the journal, without blocking the loop."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for written in self._asked:
-            written.finish(self.writer.committed_seq)
-        self._asked = []
+        for seam in self._waiting_seams:
+            seam.finish(self.writer.committed_seq)
+        self._waiting_seams = []
         self.tick()
         self.writer.append("stop")
-        closing = self._loop.run_in_executor(self._thread, self.writer.close)  # behind what is being written
+        closing = self._loop.run_in_executor(self._thread, self.writer.close)  # after the write that is running
         while not (await asyncio.wait([closing], timeout=DISK_SLOW_S))[0]:
-            log.warning("the journal is not closed yet: the disk of %s does not answer", self.directory)
+            log.warning("journal %s: waiting for the disk to close the journal", self.directory)
         closing.result()
         self._thread.shutdown(wait=False)
 
 
-def settings_of(config: Config) -> Settings:
-    """The writer's settings."""
+def make_writer_settings(config: Config) -> Settings:
+    """Return the settings of the writer from those of the daemon."""
     return journal.Settings(
-        fsync=config.journal_fsync,  # type: ignore[arg-type]  # checked when it was read
+        fsync=config.journal_fsync,  # type: ignore[arg-type]  # checked by the configuration
         flush_ms=config.journal_flush_ms,
         segment_bytes=config.journal_segment_mb << 20,
         segment_age_s=config.journal_segment_s,
         keep_bytes=config.journal_keep_mb << 20 or None,
         keep_s=config.journal_keep_s or None,
         bus=config.journal_bus,
+        only_changes=config.journal_values == "changed",
         buffered_bytes_max=config.journal_buffer_mb << 20,
     )

@@ -65,12 +65,14 @@ async def _serve(config: Config, arguments: Sequence[str]) -> None:
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     await daemon.start()
     gc.collect()
+    # What exists now lives as long as the daemon. The collector need not look at it again.
     gc.freeze()
     left_out = [f"without={','.join(daemon.left_out)}"] if daemon.left_out else []
     print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), *left_out, flush=True)
     notify_systemd("READY=1")
     await stopped.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
+        # A second Ctrl-C must not cut off the writing of the journal.
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)  # it is stopping already
     notify_systemd("STOPPING=1")
@@ -92,7 +94,7 @@ def notify_systemd(state: str) -> None:
 
 def _raise_file_limit(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + 100
+    wanted = connections + 200
     if soft < wanted:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

@@ -1,9 +1,32 @@
-"""The way out to one peer: what it is to be told is gathered, joined and written once for all that arrived together.
+"""Outboxes: the frames for one peer, gathered, joined and written once for all messages that arrived together.
 
-A peer that reads more slowly than it is told becomes *slow*: its events then queue up one by one. Above the soft
-limit a change takes the place of an older change of the same fetch and path that is still queued, so that the newest
-value always arrives; add, remove, responses and fetches with ``every`` are never dropped. At the hard limit the peer
-is given up. One slow peer never delays another.
+**Gathering.** While the daemon handles the messages of a read, ``Flow`` collects the outboxes that received something;
+then each is written once. With ``journal_fsync = always`` that happens at the end of the turn instead, so that one
+commit of the journal (a *group commit*) covers what all connections have sent in this turn::
+
+    read A: handle, handle    read B: handle    end of turn: commit once, write the outboxes of all peers
+
+**Slow peers.** A peer that reads more slowly than it is sent to becomes *slow*: its events queue up one by one. Above
+the soft limit a change takes the place of an older change of the same fetch and path that is still queued
+(*conflation*)::
+
+    socket <- | add a | change a 1 | change b 7 | response | change a 2 |     below the soft limit: appended
+    socket <- | add a | change a 2 | change b 7 | response |                  above it: replaces "change a 1"
+
+So the queue grows with the number of paths and not with time, and the newest value always arrives. Adds, removes,
+responses and the events of fetches with ``every`` are never dropped. At the hard limit the peer is disconnected. One
+slow peer never delays another.
+
+Messages of a *sorted* fetch are parts of a window, each of which builds upon those before it. Above the soft limit all
+that are queued give way to one place for the whole window, which is encoded only when it is written::
+
+    socket <- | response | part s 1-3 | change b 7 | part s 2-9 |             below the soft limit: appended
+    socket <- | response | window s   | change b 7 |                          above it, until the window is written
+
+A peer for which one turn makes more than ``GATHERED_SHARE`` of the hard limit, by long messages of sorted fetches,
+counts as slow until the end of that turn.
+
+A window brings a list up to date whatever was sent before, so that a slow peer ends with the same list as a fast one.
 """
 
 from __future__ import annotations
@@ -15,29 +38,38 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from jetbus.bus.audience import Audience, Part
-from jetbus.wire.framing import as_batch
+from jetbus.bus.audiences import Audience
+from jetbus.bus.ports import Part
+from jetbus.wire.framing import frame_batch
 
 log = logging.getLogger("jetbus.outbox")
 
 DRAIN_BYTES = 256 * 1024
-"""How much of a slow peer's queue is handed to the socket at once."""
+"""Bytes of a slow peer's queue that are handed to the socket at once."""
 LARGE_BYTES = 16 * 1024
 """Several parts are handed to the socket without being joined if the last one is that large: a copy costs more."""
 BATCH_BYTES = 64 * 1024
 """A batch that has become that long is closed and another one begun, so that its peer can begin to read."""
+GATHERED_SHARE = 1 / 16
+"""Share of the hard limit that may be gathered in one turn before a peer counts as slow."""
 LARGE_PARTS_MAX = 256
 """More parts than that are joined all the same: there must be many small ones among them."""
 
 
 @dataclass(slots=True)
 class Flow:
-    """What all outboxes of a daemon share: limits, counters and whose turn it is to be written."""
+    """State shared by all outboxes of a daemon: limits, counters, and the outboxes to be written next."""
 
     loop: asyncio.AbstractEventLoop
     soft_bytes: int
     hard_bytes: int
     limit_hits: Counter[str]
+    total_bytes: int = 256 << 20
+    """Bytes that all slow peers together may leave unread."""
+    queued_bytes: int = 0
+    """Bytes queued for all slow peers."""
+    slow: dict[SocketOutbox, None] = field(default_factory=dict)
+    """Outboxes with a queue."""
     conflated: int = 0
     """Changes that a newer one has replaced."""
     sent: int = 0
@@ -49,7 +81,7 @@ class Flow:
     _gathering: bool = False
 
     def gather(self) -> None:
-        """Messages are about to be taken in; what they cause is written with ``gathered``."""
+        """Begin to handle messages; what they cause is written by ``gathered``."""
         # A commit waits for the disk: it is worth having all that other connections bring in this turn, too.
         self._gathering = self.commit is None
 
@@ -60,34 +92,59 @@ class Flow:
         self._dirty.append(outbox)
 
     def gathered(self) -> None:
-        """The messages are taken in."""
+        """Finish handling messages: write what they have caused."""
         if self._gathering:
             self._gathering = False
-            self.flush()
+            if self._dirty:
+                self.flush()
+
+    def close_longest(self) -> None:
+        """Close the peer that leaves most unread, since all together leave too much."""
+        self.limit_hits["outbox_total_bytes"] += 1
+        longest = max(self.slow, key=lambda outbox: outbox.unread_bytes)
+        log.warning(
+            "%s is closed: it has not read %d bytes, and all slow peers together more than outbox_total_bytes = %d",
+            longest.label,
+            longest.unread_bytes,
+            self.total_bytes,
+        )
+        longest.abort()
 
     def flush(self) -> None:
-        """Write everything that has been gathered."""
+        """Write everything that has been gathered; an outbox that fails is closed, and the others are written."""
         dirty, self._dirty = self._dirty, []
         for outbox in dirty:
-            outbox.flush()
+            try:
+                outbox.flush()
+            except Exception:
+                log.exception("%s is closed: the daemon failed to write to it", outbox.label)
+                outbox.abort()
 
 
-class _Beside:
-    """Audiences whose chunks are open in one outbox at the same time; they are closed together."""
+class _CoexistingChunks:
+    """Audiences whose chunks are open in one outbox at the same time, and are closed together."""
 
     __slots__ = ("audiences",)
 
     def __init__(self, audiences: list[Audience]) -> None:
         self.audiences = audiences
 
-    @property
-    def open_pieces(self) -> None:
-        return None
-
-    @open_pieces.setter
-    def open_pieces(self, _closed: None) -> None:
+    def close_chunk(self) -> None:
+        """Close the open chunks of all these audiences."""
         for audience in self.audiences:
-            audience.open_pieces = None
+            audience.close_chunk()
+
+
+class _Window:
+    """A place in a queue for the whole window of a sorted fetch, whose length is not known before it is written."""
+
+    __slots__ = ("audience",)
+
+    def __init__(self, audience: Audience) -> None:
+        self.audience = audience
+
+    def __len__(self) -> int:
+        return 0
 
 
 class SocketOutbox:
@@ -106,9 +163,13 @@ class SocketOutbox:
         "_queue",
         "_queued_bytes",
         "_shares",
+        "_sorted",
         "_transport",
+        "_windows",
         "audiences",
+        "conflated",
         "label",
+        "on_abort",
         "slow",
     )
 
@@ -118,31 +179,49 @@ class SocketOutbox:
         self._parts: list[Any] = []
         """Bytes, and chunks that are shared with other outboxes."""
         self._shares = False
-        """Whether there are chunks among the parts."""
+        """True if there are chunks among the parts."""
+        self.conflated = 0
+        """Changes that a newer one has replaced before this peer took them."""
         self._gathered_bytes = 0
         self._batches = False
-        """Whether the frames are messages after a comma, and all that is written together is one batch."""
-        self._last: Audience | _Beside | None = None
+        """True if the frames are messages after a comma, and all that is written together is one batch."""
+        self._last: Audience | _CoexistingChunks | None = None
         """The audience whose open chunk is the last part, or those whose open chunks are the last parts."""
         self.slow = False
-        self._queue: list[bytes] = []
+        self._queue: list[bytes | _Window] = []
         self._head = 0
         """Index of the first queued frame that is not yet written."""
         self._dropped = 0
-        """How many frames have been cut off the front of the list, for positions that stay valid."""
+        """Number of frames cut off the front of the list, so that positions stay valid."""
         self._queued_bytes = 0
         self._latest: dict[tuple[Audience, str], int] = {}
+        """Positions of the latest changes that may be replaced."""
+        self._sorted: dict[Audience, list[int]] = {}
+        """Positions of the messages of sorted fetches; some may be written already."""
+        self._windows: dict[Audience, int] = {}
+        """Positions of the windows that wait to be encoded and written."""
         self._closed = False
         self.audiences: Iterable[Audience] = ()
         """The audiences this outbox is a member of, as its session keeps them."""
         self.label = ""
+        self.on_abort: Callable[[], None] | None = None
+        """Called when the daemon closes the connection, before the transport is aborted."""
 
     @property
     def waiting_bytes(self) -> int:
-        """How much the peer has not taken yet."""
+        """Bytes that the peer has not taken yet."""
         if self._closed:
             return 0
         return self._gathered_bytes + self._queued_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes written or queued that the peer has not taken; once it does, ``resume`` is called."""
+        return 0 if self._closed else self._queued_bytes + self._transport.get_write_buffer_size()
 
     # -- what the bus puts in
 
@@ -150,11 +229,13 @@ class SocketOutbox:
         if self.slow:
             self._enqueue(frame)
             return
+        # What is put in now follows the open chunk, so nothing may be added to that any more.
         if self._last is not None:
-            self._last.open_pieces = None
+            self._last.close_chunk()
             self._last = None
         if not self._parts:
             self._flow.note(self)
+        # The first part of a turn: from here on the outbox is due to be written.
         self._parts.append(frame)
         self._gathered_bytes += len(frame)
         if self._gathered_bytes > self._flow.hard_bytes:
@@ -166,12 +247,13 @@ class SocketOutbox:
 
     def put_chunk(self, audience: Audience, chunk: Part) -> None:
         last = self._last
-        if chunk.beside and type(last) is _Beside:
+        # Combined changes of several fetches stay open side by side, since their order is free.
+        if chunk.coexists and type(last) is _CoexistingChunks:
             last.audiences.append(audience)
         else:
             if last is not None:
-                last.open_pieces = None
-            self._last = _Beside([audience]) if chunk.beside else audience
+                last.close_chunk()
+            self._last = _CoexistingChunks([audience]) if chunk.coexists else audience
         if not self._parts:
             self._flow.note(self)
         self._parts.append(chunk)
@@ -180,42 +262,102 @@ class SocketOutbox:
     def lend(self, audience: Audience) -> list[bytes]:
         last = self._last
         if last is not None:
-            last.open_pieces = None
+            last.close_chunk()
         self._last = audience
         parts = self._parts
         if not parts:
             self._flow.note(self)
+        # The audience appends to the list itself. That saves a chunk, and joining it, for the usual single fetcher.
         return parts
 
     def put_event(self, audience: Audience, path: str, kind: str, frame: bytes) -> None:
-        if audience.every or kind == "sorted":
+        if audience.every:
             self._enqueue(frame)
+            return
+        if kind == "sorted":
+            self._put_sorted(audience, frame)
             return
         key = (audience, path)
         if kind != "change":
+            # A change must not move before an add or behind a remove: the next one begins a new entry.
             self._latest.pop(key, None)
         else:
-            position = self._latest.get(key, -1) - self._dropped
-            if self._queued_bytes > self._flow.soft_bytes and position >= self._head:
-                self._queued_bytes += len(frame) - len(self._queue[position])
-                self._queue[position] = frame
-                self._flow.conflated += 1
+            position = self._latest.get(key, -1)
+            # A frame before ``_head`` is with the socket already and cannot be replaced.
+            if self._queued_bytes > self._flow.soft_bytes and position - self._dropped >= self._head:
+                self._replace(position, frame)
+                self._count_conflated(1)
                 return
             self._latest[key] = self._dropped + len(self._queue)
         self._enqueue(frame)
 
+    def _put_sorted(self, audience: Audience, frame: bytes) -> None:
+        # The window is encoded later than this event, and has it then.
+        if audience in self._windows:
+            self._count_conflated(1)
+            return
+        positions = self._sorted.setdefault(audience, [])
+        if self._queued_bytes > self._flow.soft_bytes:
+            queued = [position for position in positions if position - self._dropped >= self._head]
+            if queued:
+                for position in queued:
+                    self._replace(position, b"")
+                self._queue[queued[0] - self._dropped] = _Window(audience)
+                self._windows[audience] = queued[0]
+                positions.clear()
+                self._count_conflated(len(queued))
+                return
+        positions.append(self._dropped + len(self._queue))
+        self._enqueue(frame)
+
+    def note_gathered(self, size: int) -> None:
+        self._gathered_bytes += size
+        if self._gathered_bytes > self._flow.hard_bytes * GATHERED_SHARE and not self._closed:
+            # Nothing is written before the end of the turn, so the socket does not fill meanwhile.
+            self.pause()
+            self._flow.loop.call_soon(self.resume)
+
+    def awaits_window(self, audience: Audience) -> bool:
+        return audience in self._windows
+
+    def _replace(self, position: int, frame: bytes) -> None:
+        """Replace a queued frame."""
+        at = position - self._dropped
+        more = len(frame) - len(self._queue[at])
+        self._flow.queued_bytes += more
+        self._queued_bytes += more
+        self._queue[at] = frame
+
+    def _count_conflated(self, count: int) -> None:
+        self._flow.conflated += count
+        self.conflated += count
+
     def forget(self, audience: Audience) -> None:
         if self._latest:
             self._latest = {key: position for key, position in self._latest.items() if key[0] is not audience}
+        self._sorted.pop(audience, None)
+        position = self._windows.pop(audience, None)
+        if position is not None:
+            self._replace(position, b"")
+
+    def forget_all(self) -> None:
+        for audience in list(self._windows):
+            self.forget(audience)
+        self._latest, self._sorted = {}, {}
 
     def _enqueue(self, frame: bytes) -> None:
         if self._closed:
             return
-        before_bytes = self._queued_bytes
+        flow, before_bytes = self._flow, self._queued_bytes
         self._queue.append(frame)
         self._queued_bytes += len(frame)
-        if before_bytes <= self._flow.soft_bytes < self._queued_bytes:
-            self._flow.limit_hits["outbox_soft_bytes"] += 1
+        flow.queued_bytes += len(frame)
+        # Counted once per crossing, not once per event above the limit.
+        if before_bytes <= flow.soft_bytes < self._queued_bytes:
+            flow.limit_hits["outbox_soft_bytes"] += 1
+            flow.slow[self] = None
+        if flow.queued_bytes > flow.total_bytes and flow.slow:
+            flow.close_longest()
         if self.waiting_bytes > self._flow.hard_bytes:
             self._give_up()
 
@@ -223,21 +365,33 @@ class SocketOutbox:
         if self._closed:
             return
         log.warning(
-            "%s is closed: it has not taken %d bytes, more than outbox_hard_bytes = %d",
+            "%s is closed: it has not read %d bytes, more than outbox_hard_bytes = %d",
             self.label,
             self.waiting_bytes,
             self._flow.hard_bytes,
         )
         self._flow.limit_hits["outbox_hard_bytes"] += 1
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once: nothing is written any more, and nothing of the peer is handled."""
+        # Taken out first, because ``close`` forgets it.
+        on_abort = self.on_abort
         self.close()
+        if on_abort is not None:
+            on_abort()
         self._transport.abort()
 
     def close(self) -> None:
         """Forget everything; nothing is written any more."""
         self._closed = True
+        self._flow.queued_bytes -= self._queued_bytes
+        self._flow.slow.pop(self, None)
+        self.on_abort = None
+        self.audiences = ()
         self._parts = []
         self._queue = []
-        self._latest = {}
+        self._latest, self._sorted, self._windows = {}, {}, {}
         self._gathered_bytes = self._queued_bytes = 0
 
     # -- what the event loop takes out
@@ -251,6 +405,7 @@ class SocketOutbox:
             self._write(parts[0])
         elif self._batches:
             self._write_batches(parts)
+        # One write with one copy is cheaper than many parts, unless a part is so large that the copy dominates.
         elif len(parts[-1]) < LARGE_BYTES or len(parts) > LARGE_PARTS_MAX:
             self._write(b"".join(parts))
         else:
@@ -261,7 +416,7 @@ class SocketOutbox:
 
     def _take_gathered(self) -> list[bytes]:
         if self._last is not None:
-            self._last.open_pieces = None
+            self._last.close_chunk()
             self._last = None
         parts, self._parts = self._parts, []
         self._gathered_bytes = 0
@@ -274,13 +429,14 @@ class SocketOutbox:
 
     def _write(self, data: bytes) -> None:
         if self._batches:
-            data = as_batch(data)
+            data = frame_batch(data)
         self._prepare(len(data))
         self._transport.write(data)
 
     def _write_batches(self, parts: list[bytes]) -> None:
         first = size = 0
         for at, part in enumerate(parts):
+            # Only between messages: a borrowed outbox has heads and tails as parts of their own.
             if size > BATCH_BYTES and part[:1] == b",":
                 self._write(b"".join(parts[first:at]))
                 first, size = at, 0
@@ -288,52 +444,71 @@ class SocketOutbox:
         self._write(b"".join(parts[first:]))
 
     def _prepare(self, size: int) -> None:
-        """Bytes are about to be written."""
+        """Count bytes that are about to be written, and commit the journal before them if it has to come first."""
         flow = self._flow
+        # Before the first byte, because what has left cannot be taken back if the disk fails.
         if flow.commit is not None:
             flow.commit()
         flow.sent += 1
         flow.sent_bytes += size
 
     def pause(self) -> None:
-        """The socket takes no more for the moment; what was gathered goes first when it does again."""
+        """Stop writing, because the socket is full; queue what was gathered."""
         gathered = self._take_gathered()
+        # It was put in before the socket was full, so it is queued before anything that comes later.
         if gathered:
             self._enqueue(b"".join(gathered))
         self._set_slow(True)
 
     def resume(self) -> None:
-        """The socket takes more: write what is queued, as far as it goes."""
+        """Write what is queued, as far as the socket takes it."""
         self.slow = False  # a write that fills the socket again sets it
         while self._head < len(self._queue) and not self.slow:
-            self._write(self._dequeue())
+            data = self._dequeue()
+            if data:  # else only places that nothing is left of
+                self._write(data)
         if self._head == len(self._queue):
             self._dropped += self._head
-            self._queue, self._head, self._latest = [], 0, {}
+            self._queue, self._head, self._latest, self._sorted = [], 0, {}, {}
+            self._flow.slow.pop(self, None)
         if not self.slow:
             self._set_slow(False)
 
     def _dequeue(self) -> bytes:
         first, size = self._head, 0
+        frames: list[bytes] = []
         while self._head < len(self._queue) and size < DRAIN_BYTES:
-            size += len(self._queue[self._head])
+            frame = self._queue[self._head]
+            if isinstance(frame, _Window):
+                del self._windows[frame.audience]
+                frame = frame.audience.encode_window(self)
+                self._replace(self._dropped + self._head, frame)
+            frames.append(frame)
+            size += len(frame)
             self._head += 1
-        data = b"".join(self._queue[first : self._head])
+        data = b"".join(frames)
+        # The list is cut only now and then, and must not keep alive what is written.
+        self._queue[first : self._head] = [b""] * (self._head - first)
         self._queued_bytes -= size
+        self._flow.queued_bytes -= size
+        # Cutting the list at each read would move all that is left each time.
         if self._head > 10_000:
             del self._queue[: self._head]
             self._dropped += self._head
             self._head = 0
+            for positions in self._sorted.values():
+                positions[:] = [position for position in positions if position >= self._dropped]
         return data
 
     def _set_slow(self, slow: bool) -> None:
         self.slow = slow
         for audience in self.audiences:
+            # Slow members are sent events one by one, so every audience has to know.
             audience.rejoin(self)
 
 
 def _apart(parts: list[Any]) -> list[bytes]:
-    """Bytes only; what is shared stays shared."""
+    """Return the parts as bytes objects; large ones stay shared with other outboxes."""
     pieces: list[bytes] = []
     for part in parts:
         if type(part) is bytes:

@@ -1,13 +1,18 @@
-"""The users file: who may log in, with which password and groups, and who may change that.
+"""The users file: users with their passwords and groups, rights of groups by path, and who may change users.
 
-The file has cjet's shape::
+The file has cjet's shape, and may have more::
 
     {"users": {"ann": {"password": "...", "admin": true, "readonly": false,
-                       "auth": {"fetchGroups": [], "setGroups": [], "callGroups": []}}}}
+                       "auth": {"fetchGroups": [], "setGroups": [], "callGroups": [], "addGroups": []}}},
+     "groups": {"staff": {"add": ["plant/{user}/**"], "fetch": ["**"], "set": [], "call": [], "reserve_s": 60}},
+     "default": "closed"}
 
-Only `password` is required. A plain password is replaced by its argon2 hash when the file is read. Everything
-here blocks (hashing and disk), so the daemon calls it from a worker thread; what groups allow lives in
-`jetbus.bus.access`.
+A user has a `password`, or logs in without one: `unix` names the users and groups of the system whose processes are
+that user on a Unix socket, `certificates` the names in client certificates (`CN:`, `DNS:`, `email:`, `URI:`). A plain
+password is replaced by its argon2 hash when the file is read. A user has the rules of a group for an action if the
+group is in the list of that action; without `addGroups` those of the groups that are in all three other lists.
+Everything here blocks (hashing and disk), so the daemon calls it from a worker thread; what groups and rules allow
+lives in `jetbus.bus.access` and `jetbus.bus.rights`.
 
 Invariants: the file on disk is always whole, the old one or the new one. A change starts from the file as it
 is on disk, so that nothing edited by hand is lost, unknown keys included. Users in memory are one mapping,
@@ -17,9 +22,7 @@ of one. No password ever gets into a log line or an exception.
 Errors, by what the caller can do; refusals are bus errors and go to the peer as they are::
 
     UsersFileError           mend the file
-    errors.LoginRefused      log in otherwise
-        InvalidUser
-        InvalidPassword
+    errors.LoginRefused      log in otherwise; it does not tell whether the user exists
     errors.UserRefused
         PasswdRefused        ask somebody who may
         NotAdmin             ask an admin
@@ -30,15 +33,17 @@ Errors, by what the caller can do; refusals are bus errors and go to the peer as
 from __future__ import annotations
 
 import contextlib
+import grp
 import json
 import logging
 import os
+import pwd
 import secrets
 import stat
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -47,6 +52,8 @@ import argon2
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from jetbus.bus.access import Auth
+from jetbus.bus.rights import ACTIONS, PathRule, PathRules, read_path_rule
+from jetbus.daemon.credentials import CERTIFICATE_NAMES, Credentials
 from jetbus.errors import LoginRefused, UserRefused
 
 __all__ = [
@@ -54,9 +61,8 @@ __all__ = [
     "GROUPS_MAX",
     "NAME_CHARS_MAX",
     "PASSWORD_CHARS_MAX",
+    "PATH_RULES_MAX",
     "InvalidEntry",
-    "InvalidPassword",
-    "InvalidUser",
     "NotAdmin",
     "PasswdRefused",
     "UserExists",
@@ -68,6 +74,16 @@ FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 NAME_CHARS_MAX: Final = 256  # of users and of groups
 PASSWORD_CHARS_MAX: Final = 1024
 GROUPS_MAX: Final = 32  # per list
+PATH_RULES_MAX: Final = 1000  # of all groups together; each is tested once for every element that is added
+PATH_RULE_CHARS_MAX: Final = 4096
+RESERVE_S_MAX: Final = 86_400.0
+CREDENTIALS_MAX: Final = 100  # per list
+
+Credential = tuple[str, int | str]
+_SYSTEM_IDS: Final[Mapping[str, tuple[str, Callable[[str], int]]]] = {
+    "users": ("uid", lambda name: pwd.getpwnam(name).pw_uid),
+    "groups": ("gid", lambda name: grp.getgrnam(name).gr_gid),
+}
 
 _ADMIN_GROUP: Final = "admin"
 _GROUP_LISTS: Final = ("fetchGroups", "setGroups", "callGroups")
@@ -81,20 +97,6 @@ _log = logging.getLogger("jetbus.users")
 
 class UsersFileError(Exception):
     """The users file cannot be read, understood or written."""
-
-
-class InvalidUser(LoginRefused):
-    """There is no such user."""
-
-    def __init__(self) -> None:
-        super().__init__(user_known=False)
-
-
-class InvalidPassword(LoginRefused):
-    """The user exists, with another password."""
-
-    def __init__(self) -> None:
-        super().__init__(user_known=True)
 
 
 class PasswdRefused(UserRefused):
@@ -127,6 +129,8 @@ class Users:
         self._lock = threading.Lock()  # held by whoever changes the file
         self._nobodys_hash = hasher.hash(secrets.token_hex())
         self._users: Mapping[str, _User] = {}
+        self._path_rules: PathRules | None = None
+        self._by_credential: Mapping[Credential, str] = {}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, hasher: argon2.PasswordHasher | None = None) -> Users:
@@ -140,20 +144,42 @@ class Users:
         with self._changing():
             pass
 
+    @property
+    def path_rules(self) -> PathRules | None:
+        """Rights by path; None if the file has neither `groups` nor a `default` of closed."""
+        return self._path_rules
+
     def auth_of(self, name: str) -> Auth | None:
-        """What the user may do, or None if there is no such user."""
+        """Return the rights of a user, or None if there is no such user."""
         user = self._users.get(name)
         return user.auth if user else None
 
+    def auth_of_process(self, credentials: Credentials) -> Auth | None:
+        """Return what a process on a Unix socket may do without a password: by its user, or else by its group."""
+        by_name = self._by_credential
+        name = by_name.get(("uid", credentials.uid)) or by_name.get(("gid", credentials.gid))
+        return self.auth_of(name) if name is not None else None
+
+    def auth_of_certificate(self, names: Iterable[str]) -> Auth | None:
+        """Return what the holder of a verified certificate with these names may do; the first that is known counts."""
+        for name in names:
+            user = self._by_credential.get(("certificate", name))
+            if user is not None:
+                return self.auth_of(user)
+        return None
+
     def authenticate(self, name: str, password: str) -> Auth:
-        """What the user may do if the password is right; raise InvalidUser or InvalidPassword."""
+        """Return what the user may do if the password is right; raise LoginRefused.
+
+        An unknown user gets the same answer as a wrong password, after the same work: a hash is verified in any case.
+        """
         user = self._users.get(name)
-        right = self._verify(user.password if user else self._nobodys_hash, password)
-        if user is None:
-            raise InvalidUser
-        if not right:
-            raise InvalidPassword
-        if self._hasher.check_needs_rehash(user.password):
+        # The time of an answer must not tell which users exist.
+        right = self._verify((user.password if user else "") or self._nobodys_hash, password)
+        if user is None or not right:
+            raise LoginRefused
+        # The only moment at which the plain password is at hand.
+        if user.password and self._hasher.check_needs_rehash(user.password):
             self._rehash(user, password)
         return user.auth
 
@@ -189,18 +215,19 @@ class Users:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[_UsersFile]:
-        """The file as it is on disk, to be changed; at the end it is written and its users are in force."""
+        """Yield the file as it is on disk, to be changed; then write it and put its users in force."""
         with self._lock:
+            # Read again under the lock: somebody may have edited the file, or another thread changed it.
             file = _UsersFile.read(self._path)
             hashed = file.hash_plain_passwords(self._hasher)
             yield file
             file.write()
-            self._users = file.users
+            self._users, self._path_rules, self._by_credential = file.users, file.path_rules, file.by_credential
         if hashed:
             _log.warning("%s had plain passwords, now hashed, of: %s", self._path, ", ".join(map(repr, hashed)))
 
     def _verify(self, hashed: str, password: str) -> bool:
-        """Whether the password is right; an unusable one takes as long as a wrong one."""
+        """Return True if the password is right; an unusable one takes as long as a wrong one."""
         if _flaw_of_password(password):
             hashed, password = self._nobodys_hash, ""
         try:
@@ -216,6 +243,7 @@ class Users:
         name = user.auth.user
         try:
             with self._changing() as file:
+                # Only if the password is still the one that was checked.
                 if name in file.users and file.users[name].password == user.password:
                     file.set_password(name, self._hasher.hash(password))
         except UsersFileError as error:
@@ -317,18 +345,20 @@ class _User:
     """One entry of the file, checked."""
 
     auth: Auth
-    password: str  # a hash, once the file is read and its plain passwords are hashed
+    password: str  # a hash, once the file is read and its plain passwords are hashed; empty for none
     readonly: bool
 
 
 class _UsersFile:
-    """What the file says, as the JSON it is and as users; both are changed together."""
+    """Content of the file, as JSON and as users; both are changed together."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self._path = path
         self._document = document
         self._changed = False
         self.users: dict[str, _User] = {name: self._user(name) for name in document["users"]}
+        self.path_rules = self._read_path_rules()
+        self.by_credential = self._read_credentials()
 
     @classmethod
     def read(cls, path: Path) -> _UsersFile:
@@ -339,7 +369,9 @@ class _UsersFile:
 
     def hash_plain_passwords(self, hasher: argon2.PasswordHasher) -> list[str]:
         """Hash what is not hashed yet, and return whose passwords those were."""
-        plain = [name for name, user in self.users.items() if not user.password.startswith(_HASH_PREFIX)]
+        plain = [
+            name for name, user in self.users.items() if user.password and not user.password.startswith(_HASH_PREFIX)
+        ]
         for name in plain:
             self.set_password(name, hasher.hash(self.users[name].password))
         return plain
@@ -367,6 +399,7 @@ class _UsersFile:
         if len(data) > FILE_BYTES_MAX:
             raise UsersFileError(f"{self._path} would grow beyond {FILE_BYTES_MAX} bytes; remove users from it")
         try:
+            # The file behind a symbolic link, so that the link stays.
             _replace(self._path.resolve(), data)
         except OSError as error:
             raise UsersFileError(
@@ -379,9 +412,10 @@ class _UsersFile:
             raise UsersFileError(f"{self._path}: user name {name[:NAME_CHARS_MAX]!r} {flaw}; rename that user")
         if not isinstance(entry, dict):
             self._fail(name, "must be an object", 'give it a "password" and an "auth"')
-        if flaw := _flaw_of_stored_password(entry.get("password")):
+        needs_password = "password" in entry or not (entry.get("unix") or entry.get("certificates"))
+        if needs_password and (flaw := _flaw_of_stored_password(entry.get("password"))):
             self._fail(name, f'"password" {flaw}', "set a plain password, it is hashed when the file is read")
-        return _User(self._auth(name, entry), entry["password"], self._flag(name, entry, "readonly"))
+        return _User(self._auth(name, entry), entry.get("password", ""), self._flag(name, entry, "readonly"))
 
     def _auth(self, name: str, entry: dict[str, Any]) -> Auth:
         auth = entry.get("auth", {})
@@ -389,7 +423,11 @@ class _UsersFile:
             self._fail(name, '"auth" must be an object', f"give it the lists {', '.join(_GROUP_LISTS)}")
         fetch_groups, set_groups, call_groups = lists = [self._groups(name, auth, key) for key in _GROUP_LISTS]
         admin = self._flag(name, entry, "admin") or all(_ADMIN_GROUP in groups for groups in lists)
-        return Auth(name, fetch_groups, set_groups, call_groups, admin)
+        if "addGroups" in auth:
+            add_groups = self._groups(name, auth, "addGroups")
+        else:
+            add_groups = tuple(group for group in fetch_groups if group in set_groups and group in call_groups)
+        return Auth(name, fetch_groups, set_groups, call_groups, admin, add_groups)
 
     def _groups(self, name: str, auth: dict[str, Any], key: str) -> tuple[str, ...]:
         groups = auth.get(key, [])
@@ -402,6 +440,80 @@ class _UsersFile:
         if not isinstance(flag, bool):
             self._fail(name, f'"{key}" must be true or false', "correct it")
         return flag
+
+    # Logins without a password.
+
+    def _read_credentials(self) -> dict[Credential, str]:
+        found: dict[Credential, str] = {}
+        for name, entry in self._document["users"].items():
+            for credential in (*self._read_unix(name, entry), *self._read_certificates(name, entry)):
+                other = found.setdefault(credential, name)
+                if other != name:
+                    kind, value = credential
+                    self._fail(name, f"{kind} {value} is {other!r} already", "take it from one of the two")
+        return found
+
+    def _read_unix(self, name: str, entry: dict[str, Any]) -> Iterator[Credential]:
+        unix = entry.get("unix", {})
+        if not isinstance(unix, dict) or unix.keys() - _SYSTEM_IDS.keys():
+            self._fail(name, '"unix" must be an object with the lists users and groups', "correct it")
+        for key, (kind, find) in _SYSTEM_IDS.items():
+            for given in self._credentials(name, unix.get(key, []), f'"unix" {key}', int | str):
+                try:
+                    yield kind, find(given) if isinstance(given, str) else given
+                except KeyError:
+                    self._fail(name, f"the system has none of its {key} called {given!r}", "give its number instead")
+
+    def _read_certificates(self, name: str, entry: dict[str, Any]) -> Iterator[Credential]:
+        for given in self._credentials(name, entry.get("certificates", []), '"certificates"', str):
+            if not str(given).startswith(CERTIFICATE_NAMES):
+                kinds = ", ".join(CERTIFICATE_NAMES)
+                self._fail(name, f'"certificates": {given!r} must begin with one of {kinds}', "such as CN:panel")
+            yield "certificate", given
+
+    def _credentials(self, name: str, given: Any, what: str, kind: Any) -> list[Any]:
+        right = isinstance(given, list) and len(given) <= CREDENTIALS_MAX
+        if not right or not all(isinstance(one, kind) and not isinstance(one, bool) for one in given):
+            self._fail(name, f"{what} must be a list of at most {CREDENTIALS_MAX}", "correct it")
+        return list(given)
+
+    # Rights by path.
+
+    def _read_path_rules(self) -> PathRules | None:
+        default, groups = self._document.get("default", "open"), self._document.get("groups", {})
+        if default not in ("open", "closed"):
+            raise UsersFileError(f'{self._path}: "default" must be "open" or "closed"; correct it')
+        if not isinstance(groups, dict):
+            raise UsersFileError(f'{self._path}: "groups" must be an object with the rules of each group; correct it')
+        rules = [rule for name, group in groups.items() for rule in self._read_group(name, group)]
+        if len(rules) > PATH_RULES_MAX:
+            raise UsersFileError(f'{self._path}: "groups" have more than {PATH_RULES_MAX} rules; use wider globs')
+        return PathRules(rules, closed=default == "closed") if rules or default == "closed" else None
+
+    def _read_group(self, name: str, group: Any) -> Iterator[PathRule]:
+        if flaw := _flaw_of_name(name):
+            self._fail_group(name[:NAME_CHARS_MAX], f"its name {flaw}")
+        if not isinstance(group, dict):
+            self._fail_group(name, "it must be an object with lists of globs")
+        if unknown := group.keys() - {*ACTIONS, "reserve_s"}:
+            self._fail_group(name, f"{min(unknown)!r} is unknown; it has {', '.join(ACTIONS)} and reserve_s")
+        reserve_s = group.get("reserve_s", 0)
+        if isinstance(reserve_s, bool) or not isinstance(reserve_s, int | float) or not 0 <= reserve_s <= RESERVE_S_MAX:
+            self._fail_group(name, f'"reserve_s" must be a number of seconds, at most {RESERVE_S_MAX:.0f}')
+        for action in ACTIONS:
+            globs = group.get(action, [])
+            if not isinstance(globs, list) or len(globs) > PATH_RULES_MAX:
+                self._fail_group(name, f'"{action}" must be a list of at most {PATH_RULES_MAX} globs')
+            for glob in globs:
+                if flaw := _flaw_of_text(glob, PATH_RULE_CHARS_MAX):
+                    self._fail_group(name, f'"{action}" must be a list of globs, each of which {flaw}')
+                try:
+                    yield read_path_rule(action, name, glob, reserve_s)
+                except ValueError as problem:
+                    self._fail_group(name, f'"{action}": {glob!r} cannot be used: {problem}')
+
+    def _fail_group(self, name: str, cause: str) -> NoReturn:
+        raise UsersFileError(f"{self._path}: group {name!r}: {cause}; correct it")
 
     def _fail(self, name: str, cause: str, next_step: str) -> NoReturn:
         raise UsersFileError(f"{self._path}: user {name!r}: {cause}; {next_step}")
@@ -422,7 +534,7 @@ def _document(path: Path) -> Any:
 
 
 def _close_to_others(descriptor: int, path: Path) -> None:
-    """Take the users file away from all users: a hash can be guessed at for as long as one likes.
+    """Remove the access of other users of the system, who could try to break the hashes.
 
     Its group stays: where the file is root's, it is by its group that the daemon reads it.
     """
@@ -437,9 +549,10 @@ def _close_to_others(descriptor: int, path: Path) -> None:
 
 
 def _decoded(path: Path, data: bytes) -> Any:
-    """The JSON value, as long as it can be written back as it was read."""
+    """Return the document; raise if it could not be written back as it was read."""
     try:
         document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_constant)
+        # A document that could not be written back would be lost with the next change of a password.
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise UsersFileError(f"{path} is not valid JSON in UTF-8 ({_cause(error)}); correct it there") from None
@@ -447,7 +560,7 @@ def _decoded(path: Path, data: bytes) -> Any:
 
 
 def _cause(error: Exception) -> str:
-    """What is wrong with the JSON, without the text around it: that may be a password."""
+    """Describe what is wrong with the JSON, without the text around it, which may be a password."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return error.reason if isinstance(error, UnicodeDecodeError | UnicodeEncodeError) else str(error)
@@ -462,7 +575,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -473,6 +586,7 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             _take_owner_and_mode(file.fileno(), path)
+            # On disk before it gets its name: after a crash there is the old file or the new one, never an empty one.
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:

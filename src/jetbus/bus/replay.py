@@ -1,0 +1,263 @@
+"""Fetch and get that begin in the past.
+
+A fetch with ``since`` first gets the matches at that instant as adds, then every event since, then goes on live. No
+event may be missing or sent twice where the past meets the present, although reading the journal takes a while and the
+bus goes on meanwhile. So the journal is read in a thread up to a *seam*, and events after the seam are collected in
+memory:
+
+    since                 seam                             the fetch joins
+      |---- journal, read ---|---- collected in memory -------|---- live ---->
+            in a thread
+
+When the thread is done, the collected events are sent and the fetch joins its audience within one turn of the bus.
+There ``MatchReplay.catch_up`` also corrects whatever the journal does not have, because a path is recorded in samples
+or events were dropped. The event loop never waits for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from jetbus.errors import Invalid, InvalidRule, JetError
+from jetbus.json_types import Json, JsonObject
+from jetbus.rules import Rule
+from jetbus.wire import binary, jsonrpc
+from jetbus.wire.dialects import NO_MEMBERS
+
+if TYPE_CHECKING:
+    from jetbus.bus.audiences import Audience
+    from jetbus.bus.bus import Bus
+    from jetbus.bus.ports import History
+    from jetbus.bus.session import Session
+    from jetbus.bus.tree import Element
+
+
+class PastElement(NamedTuple):
+    """A state or method as it was at an instant, in the form that dialects encode."""
+
+    path: str
+    path_json: bytes
+    value: bytes | None
+    fetch_only: bool = False
+    ts: str = ""
+    schema: bytes | None = None
+    others: Mapping[str, bytes] = NO_MEMBERS
+    source_us: int | None = None
+    """Time of the value by its owner, in microseconds since 1970; None if the owner has left it out."""
+    quality: bytes | None = None
+    """Quality of the value as JSON; None if the owner has left it out."""
+
+    @property
+    def key(self) -> bytes:
+        """The path as the binary protocol has it."""
+        return binary.encode_key(self.path)
+
+    @property
+    def body(self) -> bytes:
+        """The value as the binary protocol has it."""
+        return binary.EMPTY_BODY if self.value is None else binary.from_json(self.value)
+
+
+def to_past(element: Element, fetch_only: bool) -> PastElement:
+    """Return an element as it is now in the form of past ones."""
+    meta = element.meta
+    return PastElement(
+        element.path,
+        element.path_json,
+        element.value,
+        fetch_only,
+        schema=element.schema,
+        others=element.others,
+        source_us=None if meta is None else meta.source_us,
+        quality=None if meta is None else meta.quality,
+    )
+
+
+class PastEvent(NamedTuple):
+    """A recorded event of the tree. Without a path it clears the tree: the daemon started or stopped."""
+
+    kind: str
+    ts: str
+    path: str = ""
+    value: bytes | None = None
+    fetch_only: bool = False
+    schema: bytes | None = None
+    """Description of the element, of an add or describe; None if it has none or the event is another one."""
+    source_us: int | None = None
+    quality: bytes | None = None
+
+
+class JoinedFetch(NamedTuple):
+    """A fetch that has joined its audience, and its response, to be sent before or after the first events."""
+
+    audience: Audience
+    fetch_id: bytes
+    response: bytes
+    events_first: bool
+
+
+Notification = tuple[str, PastElement]
+"""The kind of a notification (add, change or remove) and its element."""
+WriteResponse = Callable[[list[PastElement]], bytes]
+"""Function that encodes the response to a get."""
+
+
+class MatchReplay:
+    """Turns recorded events into notifications, applying the value tests of a rule."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._test = rule.matches_value
+        self.known: dict[str, PastElement] = {}
+        """The elements that match after all notifications so far."""
+        self._fetch_only: dict[str, bool] = {}
+
+    def convert(self, events: Iterable[PastEvent]) -> Iterator[Notification]:
+        """Yield the notifications for these events."""
+        for event in events:
+            if not event.path:
+                for path in list(self.known):
+                    yield "remove", self.known.pop(path)._replace(ts=event.ts)
+            else:
+                yield from self._convert_one(event)
+
+    def _convert_one(self, event: PastEvent) -> Iterator[Notification]:
+        path = event.path
+        before = self.known.get(path)
+        if event.kind == "remove":
+            self._fetch_only.pop(path, None)
+            if before is not None:
+                yield "remove", self.known.pop(path)._replace(ts=event.ts)
+            return
+        if event.kind == "describe":
+            # Told with the next event of the element: its value has not changed.
+            if before is not None:
+                self.known[path] = before._replace(schema=event.schema)
+            return
+        # Changes are recorded without fetchOnly; the add of the element had it.
+        if event.kind == "add":
+            self._fetch_only[path] = event.fetch_only
+        fetch_only = self._fetch_only.get(path, False)
+        schema = event.schema if event.kind == "add" or before is None else before.schema
+        now = PastElement(path, jsonrpc.encode(path), event.value, fetch_only, event.ts, schema)
+        if event.source_us is not None or event.quality is not None:
+            now = now._replace(source_us=event.source_us, quality=event.quality)
+        # A change can make an element begin to match, which is its add, or stop to match, which is its remove.
+        if self._matches(event.value):
+            self.known[path] = now
+            yield ("add" if before is None else "change"), now
+        elif before is not None:
+            del self.known[path]
+            yield "remove", now
+
+    def _matches(self, value: bytes | None) -> bool:
+        return self._test is None or (value is not None and self._test(jsonrpc.loads(value)))
+
+    def catch_up(self, present: Iterable[PastElement]) -> Iterator[Notification]:
+        """Yield the notifications that lead from the replayed elements to the present ones."""
+        elements = {element.path: element for element in present}
+        for path in [path for path in self.known if path not in elements]:
+            yield "remove", self.known.pop(path)._replace(ts="")
+        for path, element in elements.items():
+            before = self.known.get(path)
+            # Equal values need no event, wherever they come from; the last one of the journal is often the present one.
+            if before is None or before.value != element.value:
+                yield ("add" if before is None else "change"), element
+
+
+def filter_by_value(rule: Rule, elements: Iterable[PastElement]) -> list[PastElement]:
+    """Return the elements that pass the value tests of a rule."""
+    test = rule.matches_value
+    return [one for one in elements if test is None or (one.value is not None and test(jsonrpc.loads(one.value)))]
+
+
+# -- services
+
+
+def read_past_instant(bus: Bus, session: Session, params: JsonObject) -> Json:
+    """Return the instant at which a fetch or get begins, None for the present; refuse users without permission."""
+    instant = params.get("since", params.get("asOf"))
+    if instant is not None:
+        _require_history(bus).check(session.auth, instant)
+    return instant
+
+
+def get_past(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant: Json, write: WriteResponse) -> None:
+    """Answer a get with the elements that matched a rule at an instant."""
+    history = _require_history(bus)
+    if rule.sort is not None:
+        raise InvalidRule("sort", "a sorted get shows the present only; leave out asOf, or sort")
+    # The seam is set now, in the turn of the request: what happens later is not part of the answer.
+    seam = history.bring_up_to_date()
+
+    def read() -> list[PastElement]:
+        seam.wait()
+        return history.as_of(instant, rule)
+
+    def respond(outcome: list[PastElement] | JetError) -> None:
+        if isinstance(outcome, JetError):
+            bus.release(session, request_id, outcome)
+            return
+        if request_id and not session.gone:
+            session.send(write(filter_by_value(rule, outcome)))
+        bus.release(session, b"", b"")
+
+    bus.hold(session, read, respond, bus.history_worker)
+
+
+def fetch_since(
+    bus: Bus, session: Session, request_id: bytes, rule: Rule, instant: Json, begin: Callable[[], JoinedFetch]
+) -> None:
+    """Replay the events since an instant, then go on live. ``begin`` joins the fetch to its audience."""
+    history = _require_history(bus)
+    if rule.sort is not None:
+        raise InvalidRule("sort", "a sorted fetch shows the present only; leave out since, or sort")
+    # From here on events that match are collected, until ``end``.
+    seam = history.bring_up_to_date(rule)
+
+    def read() -> tuple[MatchReplay, list[Notification]]:
+        replay = MatchReplay(rule)
+        return replay, list(replay.convert(history.since(instant, rule, seam.wait())))
+
+    def join(outcome: tuple[MatchReplay, list[Notification]] | JetError) -> None:
+        try:
+            # First of all, and for a session that is gone, too: collecting must not outlive the fetch.
+            collected = seam.end()
+            if session.gone:
+                return
+            if isinstance(outcome, JetError):
+                raise outcome
+            replay, notifications = outcome
+            # What was collected is short; the long part was converted in the thread.
+            notifications.extend(replay.convert(collected))
+            fetch = begin()
+        except JetError as error:
+            bus.release(session, request_id, error)
+            return
+        _send_replay(bus, session, replay, notifications, fetch)
+        bus.release(session, b"", b"")
+
+    bus.hold(session, read, join, bus.history_worker)
+
+
+def _send_replay(
+    bus: Bus, session: Session, replay: MatchReplay, notifications: list[Notification], fetch: JoinedFetch
+) -> None:
+    """Send the past of a fetch that has just joined, and what leads from there to the present."""
+    audience, fetch_id, response, events_first = fetch
+    if response and not events_first:
+        session.send(response)
+    present = [to_past(element, element.fetch_only_for(audience.auth)) for element in bus.fetches.present(audience)]
+    # One turn of the bus: no event can come between these notifications and the first live one.
+    has_methods = audience.dialect.has_methods
+    for kind, element in (*notifications, *replay.catch_up(present)):
+        if has_methods or element.value is not None:
+            session.outbox.put(audience.encode_past(kind, element, fetch_id))
+    if response and events_first:
+        session.send(response)
+
+
+def _require_history(bus: Bus) -> History:
+    if bus.history is None:
+        raise Invalid("asOf", "this daemon keeps no journal; start it with --journal DIR")
+    return bus.history

@@ -1,0 +1,104 @@
+"""The time that connections get: one by one, together, and while others need many turns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from jetbus.daemon.config import Config
+from jetbus.daemon.connection import StreamConnection
+from jetbus.daemon.daemon import Daemon
+from jetbus.daemon.turns import AT_ONCE_TURNS, LATE_TURN
+from support.inmemory import MemoryTransport
+
+NOWHERE: dict[str, Any] = {"tcp": None, "ws": None, "unix": None, "binary": None, "binary_unix": None}
+
+
+class Open(MemoryTransport):
+    """A transport from which reading can go on."""
+
+    def resume_reading(self) -> None: ...
+
+
+class Heavy(StreamConnection):
+    """A connection that always wants another turn, and notes when each ends."""
+
+    def __init__(self, daemon: Daemon, ends: list[float], work_s: float = 0.0) -> None:
+        super().__init__(daemon, "tcp")
+        self._ends = ends
+        self._work_s = work_s
+        self.connection_made(Open())
+        daemon.turns.defer(self)
+
+    def take_turn(self, ends: float) -> None:
+        self._ends.append(ends)
+        super().take_turn(ends)
+        _work(self._work_s)
+        self._turns.defer(self)
+
+
+def _work(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def test_heavy_connections_share_one_turn() -> None:
+    """Connections that need many turns have to be done with theirs at the same instant, however many there are."""
+
+    async def run() -> list[float]:
+        daemon = Daemon(Config(**NOWHERE, turn_us_max=1_000_000_000))
+        ends: list[float] = []
+        for _ in range(3):
+            Heavy(daemon, ends)
+        while not ends:
+            await asyncio.sleep(0)
+        return ends[:3]
+
+    first, *others = asyncio.run(run())
+    assert others == [first, first]
+
+
+def test_all_that_is_handled_at_once_shares_some_turns() -> None:
+    """A peer that comes late between two looks at the sockets gets a short turn while there are heavy connections."""
+    turn_s = 0.005
+
+    async def run() -> list[float]:
+        daemon = Daemon(Config(**NOWHERE, turn_us_max=int(turn_s * 1e6)))
+        quiet = StreamConnection(daemon, "tcp")
+        quiet.connection_made(MemoryTransport())
+
+        def measure_turn() -> float:
+            daemon.turns.serve(quiet)
+            return daemon.bus.turn_ends - daemon.bus.now
+
+        alone_s = measure_turn()
+        Heavy(daemon, [])
+        late_s = alone_s
+        # A machine that stops this process in the middle of a turn makes heavy connections rest, which cuts no turn.
+        while late_s > turn_s / 2:
+            await asyncio.sleep(0)
+            _work(AT_ONCE_TURNS * turn_s)
+            late_s = measure_turn()
+        return [alone_s, late_s]
+
+    assert asyncio.run(run()) == pytest.approx([turn_s, turn_s * LATE_TURN])
+
+
+def test_heavy_connections_rest_after_long_work() -> None:
+    """Work that could not be cut is followed by passes of the loop in which no heavy connection is served."""
+
+    async def run() -> int:
+        daemon = Daemon(Config(**NOWHERE, turn_us_max=1))
+        ends: list[float] = []
+        Heavy(daemon, ends, work_s=0.01)
+        passes = 0
+        while len(ends) < 5:
+            passes += 1
+            await asyncio.sleep(0)
+        return passes
+
+    assert asyncio.run(run()) > 10

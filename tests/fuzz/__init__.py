@@ -1,0 +1,1 @@
+"""Fuzzing: targets, a corpus, and two ways to run them."""

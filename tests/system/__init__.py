@@ -1,0 +1,1 @@
+"""The whole system, as a state machine."""
