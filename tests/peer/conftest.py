@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trustme
 
-from jetbus.peer import aiofaces
-from jetbus.peer.iterating import COMPILED, iterate_in_python
+from jetbus.peer import handles
+from jetbus.peer.handles import COMPILED, iterate_in_python
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import FACES, Bus
+from support.peers import FACES, PeerFactory
 
 SCHEMES = ["jet", "ws", "unix-abstract", "unix-file", "jets", "wss"]
 SCHEMES += ["jetb", "jetbs", "jetb+ws", "jetb+wss", "jetb+unix"]
@@ -26,7 +26,7 @@ def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """PeerAsync, with and without what is compiled of it, or Peer."""
     chosen: str = request.param
     if chosen == "async in Python":
-        monkeypatch.setattr(aiofaces, "iterate", iterate_in_python)
+        monkeypatch.setattr(handles, "iterate", iterate_in_python)
     elif chosen == "async" and not COMPILED:
         pytest.skip("nothing is compiled here")
     return chosen
@@ -61,7 +61,7 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
 
 
 @pytest.fixture
-def schemed(scheme: str, face: str, tmp_path: Path, certificate: Path, trust: ssl.SSLContext) -> Iterator[Bus]:
+def schemed(scheme: str, face: str, tmp_path: Path, certificate: Path, trust: ssl.SSLContext) -> Iterator[PeerFactory]:
     """A daemon that is reached by each scheme."""
     tls = scheme in ("jets", "wss", "jetbs", "jetb+wss")
     settings: dict[str, Any] = {"tls_cert": certificate} if tls else {}
@@ -75,7 +75,7 @@ def schemed(scheme: str, face: str, tmp_path: Path, certificate: Path, trust: ss
         urls = {"jet": daemon.url, "jets": daemon.url, "ws": daemon.ws_url, "wss": daemon.ws_url}
         urls |= {"jetb": daemon.binary_url, "jetbs": daemon.binary_url, "jetb+unix": daemon.binary_unix_url}
         urls |= {"jetb+ws": f"jetb+{daemon.ws_url}", "jetb+wss": f"jetb+{daemon.ws_url}"}
-        yield Bus(urls.get(scheme, daemon.unix_url), face, trust if tls else None)
+        yield PeerFactory(urls.get(scheme, daemon.unix_url), face, trust if tls else None)
 
 
 @pytest.fixture
@@ -86,6 +86,6 @@ def daemon() -> Iterator[RunningDaemon]:
 
 
 @pytest.fixture(params=["JSON", "binary"])
-def bus(daemon: RunningDaemon, face: str, request: pytest.FixtureRequest) -> Bus:
+def bus(daemon: RunningDaemon, face: str, request: pytest.FixtureRequest) -> PeerFactory:
     """The bus of that daemon, for each face and protocol."""
-    return Bus(daemon.url if request.param == "JSON" else daemon.binary_url, face)
+    return PeerFactory(daemon.url if request.param == "JSON" else daemon.binary_url, face)

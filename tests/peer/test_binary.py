@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +17,8 @@ import jetbus
 from jetbus import Blob
 from jetbus.testing import RunningDaemon
 from jetbus.wire import binary
-from peer.faces import Bus, Twin, brief, raised, run, until
+from jetbus.wire.framing import BINARY_STREAM
+from support.peers import DEADLINE_S, PeerFactory, Twin, brief, raised, run, until
 
 VALUES: dict[str, tuple[Any, bytes, str]] = {
     "bytes": (b"\x00\xff", b"\x00\xff", "application/octet-stream"),
@@ -27,9 +31,9 @@ VALUES: dict[str, tuple[Any, bytes, str]] = {
 
 
 @pytest.fixture(params=["JSON", "binary"])
-def other(daemon: RunningDaemon, face: str, request: pytest.FixtureRequest) -> Bus:
+def other(daemon: RunningDaemon, face: str, request: pytest.FixtureRequest) -> PeerFactory:
     """The same bus, by a protocol of its own choice."""
-    return Bus(daemon.url if request.param == "JSON" else daemon.binary_url, face)
+    return PeerFactory(daemon.url if request.param == "JSON" else daemon.binary_url, face)
 
 
 def check_blob(found: Any, data: bytes, mime: str) -> None:
@@ -38,13 +42,13 @@ def check_blob(found: Any, data: bytes, mime: str) -> None:
 
 
 @pytest.mark.parametrize(("given", "data", "mime"), VALUES.values(), ids=VALUES)
-def test_values(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
+def test_values(bus: PeerFactory, other: PeerFactory, given: Any, data: bytes, mime: str) -> None:
     """Bytes that an owner adds and changes are found by get and fetch as a Blob with its type."""
 
     async def case() -> None:
         async with bus.peer() as owner, other.peer() as client:
             state = await owner.add_state("cam/image", given)
-            check_blob((await client.get("cam/image"))["cam/image"], data, mime)
+            check_blob((await client.get_all("cam/image"))["cam/image"], data, mime)
             fetch = await (await client.fetch("cam/**", policy="every")).ready()
             await state.change(1)
             await state.change(given)
@@ -59,7 +63,7 @@ def test_values(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> Non
 
 
 @pytest.mark.parametrize(("given", "data", "mime"), VALUES.values(), ids=VALUES)
-def test_set(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
+def test_set(bus: PeerFactory, other: PeerFactory, given: Any, data: bytes, mime: str) -> None:
     """Bytes that are set arrive at on_set as a Blob, and become the value."""
 
     async def case() -> None:
@@ -68,25 +72,25 @@ def test_set(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
             await owner.add_state("cam/image", None, on_set=asked.append)
             assert not (await client.set("cam/image", given)).adapted
             check_blob(asked[0], data, mime)
-            check_blob((await client.get("cam/image"))["cam/image"], data, mime)
+            check_blob((await client.get_all("cam/image"))["cam/image"], data, mime)
 
     run(case())
 
 
-def test_adapted_bytes(bus: Bus, other: Bus) -> None:
+def test_adapted_bytes(bus: PeerFactory, other: PeerFactory) -> None:
     """on_set may adapt to bytes."""
 
     async def case() -> None:
         async with bus.peer() as owner, other.peer() as client:
             await owner.add_state("a", b"", on_set=lambda value: value[:2])
             assert (await client.set("a", b"abc")).adapted
-            assert (await client.get("a"))["a"] == b"ab"
+            assert (await client.get_all("a"))["a"] == b"ab"
 
     run(case())
 
 
-def test_bytes_as_result_of_a_set(bus: Bus, other: Bus) -> None:
-    """Who asks for the value as the result of a set gets bytes as a Blob, too."""
+def test_bytes_as_result_of_a_set(bus: PeerFactory, other: PeerFactory) -> None:
+    """A set that asks for the value as its result gets bytes as a Blob, too."""
 
     async def case() -> None:
         async with bus.peer() as owner, other.peer() as client:
@@ -105,7 +109,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("args", "keywords"), CALLS.values(), ids=CALLS)
-def test_calls(bus: Bus, other: Bus, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+def test_calls(bus: PeerFactory, other: PeerFactory, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Bytes are arguments like all others."""
 
     async def case() -> None:
@@ -114,8 +118,8 @@ def test_calls(bus: Bus, other: Bus, args: tuple[Any, ...], keywords: dict[str, 
             await owner.add_method("m", lambda *args, **keywords: seen.append((args, keywords)))
             await client.call("m", *args, **keywords)
             assert seen == [(args, keywords)]
-            told = [*seen[0][0], *seen[0][1].values()]
-            for found, given in zip(told, [*args, *keywords.values()], strict=True):
+            received = [*seen[0][0], *seen[0][1].values()]
+            for found, given in zip(received, [*args, *keywords.values()], strict=True):
                 if isinstance(given, bytes):
                     assert found.mime == getattr(given, "mime", "application/octet-stream")
 
@@ -123,7 +127,7 @@ def test_calls(bus: Bus, other: Bus, args: tuple[Any, ...], keywords: dict[str, 
 
 
 @pytest.mark.parametrize(("given", "data", "mime"), VALUES.values(), ids=VALUES)
-def test_results(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> None:
+def test_results(bus: PeerFactory, other: PeerFactory, given: Any, data: bytes, mime: str) -> None:
     """Bytes are results like all others."""
 
     async def case() -> None:
@@ -134,7 +138,7 @@ def test_results(bus: Bus, other: Bus, given: Any, data: bytes, mime: str) -> No
     run(case())
 
 
-def test_what_is_inside_stays_a_dict(bus: Bus, other: Bus) -> None:
+def test_what_is_inside_stays_a_dict(bus: PeerFactory, other: PeerFactory) -> None:
     """Only a whole value is read as a Blob: inside of another one it is what stands for it in JSON."""
 
     async def case() -> None:
@@ -142,23 +146,23 @@ def test_what_is_inside_stays_a_dict(bus: Bus, other: Bus) -> None:
             state = await owner.add_state("a", {})
             await state.change({"image": Blob(b"\x00", mime="image/png")})
             await owner.info()
-            assert await client.get("a") == {"a": {"image": {"mime": "image/png", "base64": "AA=="}}}
+            assert await client.get_all("a") == {"a": {"image": {"mime": "image/png", "base64": "AA=="}}}
 
     run(case())
 
 
-def test_bytes_inside_of_a_first_value(bus: Bus) -> None:
+def test_bytes_inside_of_a_first_value(bus: PeerFactory) -> None:
     """Bytes inside of a value can be added as well as changed."""
 
     async def case() -> None:
         async with bus.peer() as owner:
             await owner.add_state("a", [Blob(b"\x00", mime="image/png")])
-            assert await owner.get("a") == {"a": [{"mime": "image/png", "base64": "AA=="}]}
+            assert await owner.get_all("a") == {"a": [{"mime": "image/png", "base64": "AA=="}]}
 
     run(case())
 
 
-def test_mirror(bus: Bus, other: Bus) -> None:
+def test_mirror(bus: PeerFactory, other: PeerFactory) -> None:
     """A mirror has bytes, too."""
 
     async def case() -> None:
@@ -173,7 +177,7 @@ def test_mirror(bus: Bus, other: Bus) -> None:
     run(case())
 
 
-def test_sorted(bus: Bus, other: Bus) -> None:
+def test_sorted(bus: PeerFactory, other: PeerFactory) -> None:
     """A sorted list shows bytes, in order of path."""
 
     async def case() -> None:
@@ -187,7 +191,7 @@ def test_sorted(bus: Bus, other: Bus) -> None:
     run(case())
 
 
-def test_typed_fetch(bus: Bus, other: Bus) -> None:
+def test_typed_fetch(bus: PeerFactory, other: PeerFactory) -> None:
     """A fetch that asks for bytes gets bytes, and says so when something else comes."""
 
     async def case() -> None:
@@ -204,14 +208,14 @@ def test_typed_fetch(bus: Bus, other: Bus) -> None:
     run(case())
 
 
-def test_rules_see_what_json_sees(bus: Bus, other: Bus) -> None:
+def test_rules_see_what_json_sees(bus: PeerFactory, other: PeerFactory) -> None:
     """A value rule looks at bytes as JSON peers see them."""
 
     async def case() -> None:
         async with bus.peer() as owner, other.peer() as client:
             await owner.add_state("png", Blob(b"1", mime="image/png"))
             await owner.add_state("csv", Blob(b"1", mime="text/csv"))
-            assert set(await client.get(fields={"mime": "image/png"})) == {"png"}
+            assert set(await client.get_all(fields={"mime": "image/png"})) == {"png"}
 
     run(case())
 
@@ -256,9 +260,12 @@ def test_another_major_version(face: str, major: int) -> None:
 
     async def case() -> None:
         async with saying(info(major, 3, 1)) as fake:
-            problem = await raised(Bus(fake.url, face).make(reconnect=False).connect())
+            problem = await raised(PeerFactory(fake.url, face).make(reconnect=False).connect())
             assert isinstance(problem, jetbus.NotConnected)
-            assert f"speaks version {major}.3.1 of the binary protocol, this peer {binary.VERSION[0]}" in str(problem)
+            assert (
+                f"speaks version {major}.3.1 of the binary protocol, this peer speaks version {binary.VERSION[0]}"
+                in str(problem)
+            )
 
     run(case())
 
@@ -273,11 +280,11 @@ NO_DAEMONS = {
 
 @pytest.mark.parametrize("says", NO_DAEMONS.values(), ids=NO_DAEMONS)
 def test_something_else_listens(face: str, says: bytes) -> None:
-    """What does not begin with an info message is refused with a hint."""
+    """A server that does not begin with an info message is refused with a hint."""
 
     async def case() -> None:
         async with saying(says) as fake:
-            problem = await raised(Bus(fake.url, face).make(reconnect=False).connect())
+            problem = await raised(PeerFactory(fake.url, face).make(reconnect=False).connect())
             assert isinstance(problem, jetbus.NotConnected)
             assert "speak" in str(problem)
 
@@ -286,11 +293,11 @@ def test_something_else_listens(face: str, says: bytes) -> None:
 
 def test_json_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Binary at the port for JSON ends in an error that names the address, not in waiting."""
-    monkeypatch.setattr("jetbus.peer.connected.CONNECT_S", 1.0)
+    monkeypatch.setattr("jetbus.peer.connection.CONNECT_S", 1.0)
 
     async def case() -> None:
         address = daemon.url.removeprefix("jet://")
-        problem = await raised(Bus(f"jetb://{address}", face).make(reconnect=False).connect())
+        problem = await raised(PeerFactory(f"jetb://{address}", face).make(reconnect=False).connect())
         assert isinstance(problem, jetbus.NotConnected)
         assert address in str(problem)
 
@@ -299,12 +306,78 @@ def test_json_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pyt
 
 def test_binary_port_by_mistake(daemon: RunningDaemon, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON at the port for binary ends in an error, not in waiting."""
-    monkeypatch.setattr("jetbus.peer.connected.CONNECT_S", 1.0)
+    monkeypatch.setattr("jetbus.peer.connection.CONNECT_S", 1.0)
 
     async def case() -> None:
         address = daemon.binary_url.removeprefix("jetb://")
-        peer = Bus(f"jet://{address}", face).make(reconnect=False)
+        peer = PeerFactory(f"jet://{address}", face).make(reconnect=False)
         assert isinstance(peer, Twin)
         assert isinstance(await raised(peer.connect()), jetbus.NotConnected)
 
     run(case())
+
+
+class FrameSocket:
+    """The daemon's end of a connection, for a test that decides what is read when."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._stream = connection.makefile("rb")
+
+    def read(self) -> bytes:
+        return self._stream.read(int.from_bytes(self._stream.read(4), "little"))
+
+    def read_function(self, function: int) -> bytes:
+        """Return the next frame with that function, whatever comes before it."""
+        while (frame := self.read())[5 if frame[0] == binary.REQUEST else 1] != function:
+            assert frame
+        return frame
+
+    def write(self, *frames: bytes) -> None:
+        self._connection.sendall(BINARY_STREAM.join(list(frames)))
+
+
+def test_no_frame_is_written_into_another() -> None:
+    """Frames of the peer itself wait until a longer frame, half of which a thread has written, is complete."""
+    much = "x" * (32 << 20)  # more than any socket takes at once
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = jetbus.Peer(f"jetb://127.0.0.1:{server.getsockname()[1]}", reconnect=False)
+        connecting = peer.connect_async()
+        connection, _ = server.accept()
+        connection.settimeout(DEADLINE_S)
+        daemon = FrameSocket(connection)
+        daemon.write(binary.INFO_MESSAGE)
+        daemon.write(binary.encode_response(daemon.read()[1:5], binary.encode_json_body(b'{"name":"jetbus"}')))
+        connecting.result(DEADLINE_S)
+        call = peer.call_async("m")
+        called = daemon.read_function(binary.CALL_METHOD)
+        peer.fetch("a").close()  # its end has to wait for the number of the fetch
+        fetched = daemon.read_function(binary.FETCH_STATES)
+        daemon.read_function(binary.SERVICE)
+        setting = threading.Thread(target=lambda: suppressing(peer.set, "long", much), daemon=True)
+
+        def write_half(_call: Any) -> None:
+            """Keep the peer's loop busy until the other thread has written what the socket takes."""
+            open_requests = peer.open_request_count
+            setting.start()
+            deadline = time.monotonic() + DEADLINE_S
+            while peer.open_request_count == open_requests and time.monotonic() < deadline:
+                time.sleep(0.001)
+            peer.set_async("behind", 1)  # takes the lock that the other thread holds while it writes
+
+        call.add_done_callback(write_half)
+        daemon.write(
+            binary.encode_response(called[1:5], binary.encode_json_body(b"1")),
+            binary.encode_response(fetched[1:5], binary.encode_number(7)),
+        )
+        frames = {frame[5 if frame[0] == binary.REQUEST else 1]: frame for frame in (daemon.read() for _ in range(3))}
+        assert frames.keys() == {binary.SET_STATE, binary.UNFETCH}
+        assert frames[binary.UNFETCH][-4:] == binary.encode_number(7)
+        connection.close()
+        peer.close()
+        setting.join()
+
+
+def suppressing(function: Callable[..., Any], *args: Any) -> None:
+    with contextlib.suppress(jetbus.JetError):
+        function(*args)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import jetbus
-from jetbus.peer import connected
+from jetbus.peer import connection
 from jetbus.peer.elements import OwnedState
-from jetbus.peer.lengths import NOTED_MAX, SHORT_BYTES, Accusation, Lengths, Noted
-from jetbus.peer.session import Session
-from jetbus.peer.waiting import Reaction
+from jetbus.peer.lengths import NOTED_MAX, SHORT_BYTES, Lengths, LongMessage, Suspicion
+from jetbus.peer.requests import SessionWaiter
+from jetbus.peer.session import PeerSession
 from jetbus.testing import running_daemon
-from peer.faces import Bus, raised, run, until
-from peer.standin import standing_in
+from support.peers import PeerFactory, raised, run, until
+from support.standin import standing_in
 
 LIMIT = 512
 """That of cjet."""
@@ -27,18 +27,18 @@ LONGER = "x" * 700
 
 
 @pytest.fixture(params=["cjet", "jetd"])
-def short(request: pytest.FixtureRequest, face: str) -> Iterator[Bus]:
+def short(request: pytest.FixtureRequest, face: str) -> Iterator[PeerFactory]:
     """A bus whose daemon closes the connection on messages of more than 512 bytes: a stand-in for cjet, and ours."""
     if request.param == "cjet":
         with standing_in("cjet") as url:
-            yield Bus(url, face)
+            yield PeerFactory(url, face)
     else:
         with running_daemon(message_bytes_max=LIMIT) as daemon:
-            yield Bus(daemon.url, face)
+            yield PeerFactory(daemon.url, face)
 
 
 class Losses:
-    """How often the connection was lost and came back."""
+    """Number of losses and returns of the connection."""
 
     def __init__(self) -> None:
         self.lost = self.returned = 0
@@ -53,7 +53,7 @@ class Losses:
         self.returned += 1
 
 
-def test_an_owner_goes_on_without_the_value(short: Bus, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_owner_goes_on_without_the_value(short: PeerFactory, caplog: pytest.LogCaptureFixture) -> None:
     """A value that is too long is left out when all is added again; the owner is told by the log and by change."""
 
     async def case() -> None:
@@ -79,29 +79,30 @@ def test_an_owner_goes_on_without_the_value(short: Bus, caplog: pytest.LogCaptur
     with caplog.at_level(logging.ERROR, "jetbus.peer"):
         run(case())
     [line] = [record.getMessage() for record in caplog.records]
-    assert line.startswith("s/2: the daemon closes the connection on a message of 6")
+    assert line.startswith("s/2: the daemon closed the connection because of a message of 6")
     assert line.endswith("it is added again with an older value: 2")
 
 
-def test_several_values(short: Bus) -> None:
+def test_several_values(short: PeerFactory) -> None:
     """Several values that are too long are found out one after the other, and all states come back."""
 
     async def case() -> None:
         losses = Losses()
         async with short.peer(**losses.options()) as owner, short.peer() as client:
-            states = [await owner.add_state(f"s/{number}", number) for number in range(4)]
+            states = [await owner.add_state(f"s/{number}", number, only_changes=True) for number in range(4)]
             mirror = await client.mirror("s/**")
             await states[0].change("x" * 800)
             await states[1].change("x" * 600)
             await states[3].change("x" * 700)
             await until(lambda: [state.inner.value for state in states] == [0, 1, 2, 3])
             await until(lambda: dict(mirror.inner) == {f"s/{number}": number for number in range(4)})
-            assert isinstance(await raised(states[1].change("x" * 600)), jetbus.MessageTooLong)
+            for _ in range(2):
+                assert isinstance(await raised(states[1].change("x" * 600)), jetbus.MessageTooLong)
 
     run(case())
 
 
-def test_a_first_add(short: Bus) -> None:
+def test_a_first_add(short: PeerFactory) -> None:
     """An add that is too long fails with MessageTooLong; what else is owned comes back, that one does not."""
 
     async def case() -> None:
@@ -121,7 +122,7 @@ def test_a_first_add(short: Bus) -> None:
 def test_a_client(face: str) -> None:
     """A set that is too long fails with MessageTooLong, which is also a ConnectionLost; the next one is done."""
 
-    async def case(short: Bus) -> None:
+    async def case(short: PeerFactory) -> None:
         losses = Losses()
         async with short.peer() as owner, short.peer(**losses.options()) as client:
             await owner.add_state("s", 1, on_set=lambda _value: None)
@@ -131,13 +132,13 @@ def test_a_client(face: str) -> None:
             assert problem.path == "s"
             await until(lambda: losses.returned == 1)
             await client.set("s", 2)
-            assert await client.get("s") == {"s": 2}
+            assert await client.get_all("s") == {"s": 2}
 
     with standing_in("cjet") as url:
-        run(case(Bus(url, face)))
+        run(case(PeerFactory(url, face)))
 
 
-def test_a_fetch(short: Bus) -> None:
+def test_a_fetch(short: PeerFactory) -> None:
     """A fetch whose rule is too long ends with MessageTooLong; other fetches go on."""
 
     async def case() -> None:
@@ -156,7 +157,7 @@ def test_a_fetch(short: Bus) -> None:
     run(case())
 
 
-def test_batches_are_divided(short: Bus) -> None:
+def test_batches_are_divided(short: PeerFactory) -> None:
     """After a batch that was too long, batches are sent in parts that the daemon takes."""
 
     async def case() -> None:
@@ -180,7 +181,7 @@ def test_batches_are_divided(short: Bus) -> None:
     run(case())
 
 
-def test_a_set_that_would_be_too_long(short: Bus) -> None:
+def test_a_set_that_would_be_too_long(short: PeerFactory) -> None:
     """An owner whose answer to a set would be too long a change refuses it in words."""
 
     async def case() -> None:
@@ -192,7 +193,7 @@ def test_a_set_that_would_be_too_long(short: Bus) -> None:
             await until(lambda: losses.returned == 2)
             await owner.info()  # behind the add
             refused = await raised(client.set("s", 2))
-            assert "closes the connection on a message of" in str(refused)
+            assert "closed the connection because of a message of" in str(refused)
             assert (state.value, losses.lost) == (1, 2)
 
     run(case())
@@ -203,7 +204,7 @@ def test_a_restart_is_no_refusal(face: str) -> None:
 
     async def case() -> None:
         with running_daemon() as daemon:
-            bus = Bus(daemon.url, face)
+            bus = PeerFactory(daemon.url, face)
             losses = Losses()
             async with bus.peer(**losses.options()) as owner, bus.peer() as client:
                 state = await owner.add_state("s", 1)
@@ -218,7 +219,7 @@ def test_a_restart_is_no_refusal(face: str) -> None:
     run(case())
 
 
-def test_waits_grow_until_all_is_answered(short: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_grow_until_all_is_answered(short: PeerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait before a reconnect grows while connections end before all is said again, and is short after that."""
     attempts: list[int] = []
 
@@ -226,7 +227,7 @@ def test_waits_grow_until_all_is_answered(short: Bus, monkeypatch: pytest.Monkey
         attempts.append(attempt)
         return 0.001
 
-    monkeypatch.setattr(connected, "backoff_s", wait_s)
+    monkeypatch.setattr(connection, "backoff_s", wait_s)
 
     async def case() -> None:
         losses = Losses()
@@ -244,12 +245,12 @@ def test_waits_grow_until_all_is_answered(short: Bus, monkeypatch: pytest.Monkey
 
 
 def test_nothing_of_it_fits() -> None:
-    """What is too long even without its value is left out, and all else is added again."""
-    session = Session(spawn=lambda _work, _done: None)
+    """A state that is too long even without its value is left out, and all others are added again."""
+    session = PeerSession(spawn=lambda _work, _done: None)
     session.daemon = {"name": "cjet"}
     session.on_connected()
     for path in ("p" * 300, "short"):
-        session.add(OwnedState(path, 1, None, None, None, None), Reaction())
+        session.add(OwnedState(path, 1, None, None, None, None), SessionWaiter())
     session.receive([b'{"id":1,"result":true}', b'{"id":2,"result":true}'])
     session.on_lost()
     session.forget_lengths()
@@ -262,22 +263,25 @@ def test_nothing_of_it_fits() -> None:
 # -- what is known of lengths
 
 
-def request(size: int, number: int) -> Noted:
-    return Noted(size, number, True, None)
+STATE = OwnedState("s", None, None, None, None, None)
 
 
-def change(size: int, number: int) -> Noted:
-    return Noted(size, number, False, "state")
+def request(size: int, number: int) -> LongMessage:
+    return LongMessage(size, number, True, None)
 
 
-def noted(*messages: Noted) -> Lengths:
+def change(size: int, number: int) -> LongMessage:
+    return LongMessage(size, number, False, STATE)
+
+
+def noted(*messages: LongMessage) -> Lengths:
     lengths = Lengths()
     for message in messages:
         lengths.note(message, range(1, 100), 0)
     return lengths
 
 
-ACCUSED: dict[str, tuple[list[Noted], set[int], int, Noted | None]] = {
+ACCUSED: dict[str, tuple[list[LongMessage], set[int], int, LongMessage | None]] = {
     "nothing was long": ([], {3}, 3, None),
     "the first request without an answer": (
         [request(300, 1), request(600, 2), request(700, 3)],
@@ -298,23 +302,23 @@ ACCUSED: dict[str, tuple[list[Noted], set[int], int, Noted | None]] = {
 def test_which_message_is_accused(name: str) -> None:
     """The message that the connection may have ended on is the first long one that has not arrived."""
     messages, pending, last, accused = ACCUSED[name]
-    expected = None if accused is None else Accusation(accused, False)
+    expected = None if accused is None else Suspicion(accused, False)
     assert noted(*messages).on_lost(pending, last) == expected
 
 
 def test_a_doubt_is_confirmed() -> None:
     """Two connections in a row that end on a long message tell the daemon's limit; an answer to all dispels a doubt."""
     lengths = noted(change(700, 1))
-    assert lengths.on_lost(set(), 1) == Accusation(change(700, 1), False)
+    assert lengths.on_lost(set(), 1) == Suspicion(change(700, 1), False)
     assert (lengths.refused, lengths.unremarkable) == (float("inf"), SHORT_BYTES)
     lengths.note(request(750, 2), {2}, 2)
-    assert lengths.on_lost({2}, 2) == Accusation(request(750, 2), True)
+    assert lengths.on_lost({2}, 2) == Suspicion(request(750, 2), True)
     assert lengths.refused == 700
     lengths = noted(change(700, 1))
     lengths.on_lost(set(), 1)
     lengths.on_settled()
     lengths.note(request(600, 2), {2}, 2)
-    assert lengths.on_lost({2}, 2) == Accusation(request(600, 2), False)
+    assert lengths.on_lost({2}, 2) == Suspicion(request(600, 2), False)
 
 
 def test_what_is_noted_has_a_limit() -> None:
@@ -322,11 +326,11 @@ def test_what_is_noted_has_a_limit() -> None:
     lengths = Lengths()
     for size in range(1000, 2000):
         lengths.note(change(size, 1), set(), 1)
-    assert len(lengths._noted) == 1
+    assert lengths.unproven_count == 1
     for number in range(2, 1000):
         lengths.note(request(2000 + number, number), {number}, number)
-    assert len(lengths._noted) <= NOTED_MAX
-    assert lengths.passed > 2000
+    assert lengths.unproven_count <= NOTED_MAX
+    assert lengths.accepted > 2000
     for number in range(1000, 2000):  # none of which is answered
         lengths.note(request(2000 + number, number), range(1000, 2000), number)
-    assert len(lengths._noted) == NOTED_MAX
+    assert lengths.unproven_count == NOTED_MAX

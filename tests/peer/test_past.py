@@ -13,7 +13,7 @@ import pytest
 
 import jetbus
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import Bus, brief, raised, run, until
+from support.peers import PeerFactory, brief, raised, run, until
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ FORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_instants(bus: Bus, form: Any) -> None:
+def test_instants(bus: PeerFactory, form: Any) -> None:
     """An instant is a datetime, a text or microseconds, for get and for fetch."""
 
     async def case() -> None:
@@ -52,14 +52,14 @@ def test_instants(bus: Bus, form: Any) -> None:
             then = form(await instant())
             await state.change(2)
             await owner.info()
-            assert await client.get("**", as_of=then) == {"a": 1}
+            assert await client.get_all("**", as_of=then) == {"a": 1}
             fetch = await client.fetch("**", since=then)
             assert brief(await fetch.take(2)) == [("add", "a", 1), ("change", "a", 2)]
 
     run(case())
 
 
-def test_get_as_of(bus: Bus) -> None:
+def test_get_as_of(bus: PeerFactory) -> None:
     """Get shows what was there and matched at an instant, in order of creation; sorting is for the present."""
 
     async def case() -> None:
@@ -69,20 +69,20 @@ def test_get_as_of(bus: Bus) -> None:
             await owner.add_method("m", print)
             then = await instant()
             await owner.close()
-            while await client.get():
+            while await client.get_all():
                 pass  # the daemon has yet to notice
-            found = await client.get(as_of=then)
+            found = await client.get_all(as_of=then)
             assert list(found.items()) == [("z", 5), ("b", b"\1"), ("a", 7)]
             assert found["b"].mime == "image/png"
-            assert await client.get("** value>5", as_of=then) == {"a": 7}
-            assert await client.get("**", as_of="-1d") == {}
-            refused = await raised(client.get(sort_by="path", as_of=then))
+            assert await client.get_all("** value>5", as_of=then) == {"a": 7}
+            assert await client.get_all("**", as_of="-1d") == {}
+            refused = await raised(client.get_all(sort_by="path", as_of=then))
             assert isinstance(refused, jetbus.InvalidRule)
 
     run(case())
 
 
-def test_fetch_since(bus: Bus) -> None:
+def test_fetch_since(bus: PeerFactory) -> None:
     """A fetch replays every event since an instant, also those that a latest fetch would leave out, and goes on."""
 
     async def case() -> None:
@@ -95,15 +95,15 @@ def test_fetch_since(bus: Bus) -> None:
             await state.add()
             fetch = await (await client.fetch("a", since=then)).ready()
             await state.change(51)
-            told = [("add", "a", 0), *[("change", "a", number) for number in range(1, 51)]]
-            told += [("remove", "a", 50), ("add", "a", 50), ("change", "a", 51)]
-            assert brief(await fetch.take(len(told))) == told
+            received = [("add", "a", 0), *[("change", "a", number) for number in range(1, 51)]]
+            received += [("remove", "a", 50), ("add", "a", 50), ("change", "a", 51)]
+            assert brief(await fetch.take(len(received))) == received
 
     run(case())
 
 
-def test_events_have_their_instants(bus: Bus) -> None:
-    """What is replayed has the instant at which it happened, in order; what is live has none."""
+def test_events_have_their_instants(bus: PeerFactory) -> None:
+    """Replayed events have the instant at which they happened, in order; live ones have none."""
 
     async def case() -> None:
         async with bus.peer() as owner, bus.peer() as client:
@@ -120,7 +120,7 @@ def test_events_have_their_instants(bus: Bus) -> None:
     run(case())
 
 
-def test_callback_and_type(bus: Bus) -> None:
+def test_callback_and_type(bus: PeerFactory) -> None:
     """Callbacks and types work on the past as on the present."""
 
     async def case() -> None:
@@ -130,10 +130,10 @@ def test_callback_and_type(bus: Bus) -> None:
             await state.change("text")
             await state.change(2)
             await owner.info()
-            told: list[Any] = []
-            await (await client.fetch("a", told.append, since=then, type=int)).ready()
-            await until(lambda: len(told) == 3)
-            assert [(event.kind, event.value, event.problem is None) for event in told] == [
+            received: list[Any] = []
+            await (await client.fetch("a", received.append, since=then, type=int)).ready()
+            await until(lambda: len(received) == 3)
+            assert [(event.kind, event.value, event.problem is None) for event in received] == [
                 ("add", 0, True),
                 ("change", "text", False),
                 ("change", 2, True),
@@ -142,7 +142,7 @@ def test_callback_and_type(bus: Bus) -> None:
     run(case())
 
 
-def test_after_a_reconnect_the_difference_is_told(bus: Bus, daemon: RunningDaemon) -> None:
+def test_after_a_reconnect_the_difference_is_told(bus: PeerFactory, daemon: RunningDaemon) -> None:
     """A fetch of the past that loses its connection goes on with what is different, and does not begin anew."""
 
     async def case() -> None:
@@ -155,10 +155,10 @@ def test_after_a_reconnect_the_difference_is_told(bus: Bus, daemon: RunningDaemo
             assert brief(await fetch.take(2)) == [("add", "a", 0), ("change", "a", 1)]
             await asyncio.to_thread(daemon.restart)
             await state.change(2)
-            told = brief(await fetch.take(1))
-            while told[-1][2] != 2 or told[-1][0] == "remove":
-                told += brief(await fetch.take(1))
-            assert ("add", "a", 0) not in told
+            received = brief(await fetch.take(1))
+            while received[-1][2] != 2 or received[-1][0] == "remove":
+                received += brief(await fetch.take(1))
+            assert ("add", "a", 0) not in received
 
     run(case())
 
@@ -168,9 +168,93 @@ def test_no_journal(face: str) -> None:
 
     async def case() -> None:
         with running_daemon() as plain:
-            async with Bus(plain.url, face).peer() as client:
-                assert "--journal" in str(await raised(client.get(as_of="-1h")))
+            async with PeerFactory(plain.url, face).peer() as client:
+                assert "--journal" in str(await raised(client.get_all(as_of="-1h")))
                 fetch = await client.fetch("a", since="-1h")
                 assert "--journal" in str(await raised(fetch.ready()))
+
+    run(case())
+
+
+def test_history(bus: PeerFactory) -> None:
+    """The history of a path comes as an Arrow table with its values in columns of their types, for pandas, too."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            state = await owner.add_state("a", 1)
+            for value in (2.5, "open", True, {"rpm": 900}, None):
+                await state.change(value)
+            await owner.info()
+            then = await instant()
+            await state.change(8)
+            await owner.info()
+            table = await client.history("a", until=then)
+            assert table["num"].to_pylist() == [1, 2.5, None, None, None, None]
+            assert table["text"].to_pylist() == [None, None, "open", None, None, None]
+            assert table["flag"].to_pylist() == [None, None, None, True, None, None]
+            assert table["json"].to_pylist() == [None, None, None, None, '{"rpm":900}', None]
+            frame = (await client.history("a", since=then)).to_pandas()
+            assert frame["num"].tolist() == [8]
+            assert str(frame["ts"].dtype.tz) == "UTC"
+            assert (await client.history("nowhere")).num_rows == 0
+
+    run(case())
+
+
+def test_tree(bus: PeerFactory) -> None:
+    """The tree of an instant, absolute, relative or now, comes as an Arrow table; a rule selects from it."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            state = await owner.add_state("a", 1)
+            await owner.add_state("b", "x")
+            await owner.add_method("m", print)
+            await owner.info()
+            then = await instant()
+            await state.change(2)
+            await owner.info()
+            now, past = await client.tree(), await client.tree(then)
+            assert now.select(["path", "kind", "num", "text"]).to_pylist() == [
+                {"path": "a", "kind": "state", "num": 2, "text": None},
+                {"path": "b", "kind": "state", "num": None, "text": "x"},
+                {"path": "m", "kind": "method", "num": None, "text": None},
+            ]
+            assert past["num"].to_pylist() == [1, None, None]
+            assert (await client.tree("-1d")).num_rows == 0
+            assert (await client.tree(then, "a"))["num"].to_pylist() == [1]
+            assert (await client.tree(text="** value>1"))["path"].to_pylist() == ["a"]
+
+    run(case())
+
+
+def test_history_in_pages(bus: PeerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history or tree that is longer than a page comes as a whole."""
+    monkeypatch.setattr("jetbus.journal.pages.ROWS_MAX", 7)
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            for number in range(20):
+                await owner.add_state(f"s/{number}", number)
+            state = await owner.add_state("a", 0)
+            for number in range(1, 30):
+                await state.change(number)
+            await owner.info()
+            assert (await client.history("a"))["num"].to_pylist() == list(range(30))
+            for instant_ in ("now", None, "-0s"):
+                assert (await client.tree(instant_, "s/*"))["num"].to_pylist() == list(range(20))
+
+    run(case())
+
+
+def test_past_without_a_journal(face: str) -> None:
+    """A daemon that keeps no journal says so, and how to keep one."""
+
+    async def case() -> None:
+        with running_daemon() as plain:
+            async with PeerFactory(plain.url, face).peer() as client:
+                for request in (client.history("a"), client.tree()):
+                    error = await raised(request)
+                    assert isinstance(error, jetbus.NotFound)
+                    assert "jetd --journal DIR" in str(error)
 
     run(case())

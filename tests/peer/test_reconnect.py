@@ -1,4 +1,4 @@
-"""What a peer does when its daemon goes and comes back: nothing is lost, nothing is told twice."""
+"""Loss and return of the daemon: nothing is lost, and nothing is reported twice."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 import jetbus
-from jetbus.peer import connected
-from jetbus.peer.connected import BACKOFF_MAX_S, BACKOFF_S, backoff_s
+from jetbus.peer import connection
+from jetbus.peer.connection import BACKOFF_MAX_S, BACKOFF_S, backoff_s
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import Bus, Ended, Twin, brief, raised, run, until
 from support.daemon import Daemon
+from support.peers import Ended, PeerFactory, Twin, brief, raised, run, until
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Come back quickly, to keep the tests short."""
-    monkeypatch.setattr(connected, "BACKOFF_S", 0.005)
-    monkeypatch.setattr(connected, "BACKOFF_MAX_S", 0.02)
+    monkeypatch.setattr(connection, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(connection, "BACKOFF_MAX_S", 0.02)
 
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -38,7 +38,7 @@ async def same(mirror: Twin, picture: dict[str, Any]) -> None:
     await until(lambda: dict(mirror.inner) == picture)
 
 
-def test_everything_comes_back(bus: Bus, daemon: RunningDaemon) -> None:
+def test_everything_comes_back(bus: PeerFactory, daemon: RunningDaemon) -> None:
     """States with their newest values, methods, names, fetches and mirrors are there again after a restart."""
 
     async def case() -> None:
@@ -62,16 +62,19 @@ def test_everything_comes_back(bus: Bus, daemon: RunningDaemon) -> None:
                 await restarted(daemon)
                 await until(both_returned(value + 1))
                 await same(mirror, {"pump/1": value, "pump/add": None})
+            # The owner is back when it has sent everything again, which another peer may be ahead of.
+            await client.wait_for("pump/1")
+            await client.wait_for("pump/add")
             await client.set("pump/1", 50)
             assert await client.call("pump/add", 1, 2) == 3
             assert mirror.inner["pump/1"] == 50
-            names = [value["name"] for value in (await client.get(starts_with="$jet/peers/")).values()]
+            names = [value["name"] for value in (await client.get_all(starts_with="$jet/peers/")).values()]
             assert "owner" in names
 
     run(case())
 
 
-def test_fetch_tells_the_difference(bus: Bus, daemon: RunningDaemon) -> None:
+def test_fetch_tells_the_difference(bus: PeerFactory, daemon: RunningDaemon) -> None:
     """After a reconnect a fetch tells what changed, came and went meanwhile, and nothing else."""
     returned = threading.Event()
     lost = threading.Event()
@@ -109,8 +112,8 @@ def test_fetch_tells_the_difference(bus: Bus, daemon: RunningDaemon) -> None:
     run(case())
 
 
-def test_no_second_flood(bus: Bus) -> None:
-    """Where nothing has changed while the client was away, its fetch tells nothing."""
+def test_no_second_flood(bus: PeerFactory) -> None:
+    """A fetch reports nothing after a reconnect if nothing has changed."""
 
     async def case() -> None:
         lost = threading.Event()
@@ -140,11 +143,10 @@ def test_no_second_flood(bus: Bus) -> None:
 
 def drop(peer: Twin) -> None:
     """Break the connection of a peer under its feet."""
-    core = peer.inner._core if peer.blocking else peer.inner
-    core._loop.call_soon_threadsafe(core._line.transport.abort)
+    peer.inner.abort()
 
 
-def test_requests_when_the_connection_breaks(bus: Bus, daemon: RunningDaemon) -> None:
+def test_requests_when_the_connection_breaks(bus: PeerFactory, daemon: RunningDaemon) -> None:
     """A request in flight fails with ConnectionLost, one without a connection with NotConnected and its next step."""
     asked = threading.Event()
     go = threading.Event()
@@ -162,7 +164,13 @@ def test_requests_when_the_connection_breaks(bus: Bus, daemon: RunningDaemon) ->
             for call in calls:
                 assert type(await raised(call)) is jetbus.ConnectionLost
             await until(lambda: not client.connected)
-            for asking in (client.set("wait", 1), client.get(), client.info(), client.fetch(), client.add_state("x")):
+            for asking in (
+                client.set("wait", 1),
+                client.get_all(),
+                client.info(),
+                client.fetch(),
+                client.add_state("x"),
+            ):
                 problem = await raised(asking)
                 assert type(problem) is jetbus.NotConnected
                 assert "connect()" in str(problem)
@@ -176,8 +184,8 @@ def test_requests_when_the_connection_breaks(bus: Bus, daemon: RunningDaemon) ->
     run(case())
 
 
-def test_without_reconnect(bus: Bus, daemon: RunningDaemon) -> None:
-    """Who wants no reconnect is told of the loss: fetches end with an error and nothing is tried."""
+def test_without_reconnect(bus: PeerFactory, daemon: RunningDaemon) -> None:
+    """Without reconnect a loss ends all fetches with an error, and nothing is tried."""
     lost = threading.Event()
 
     async def case() -> None:
@@ -192,12 +200,12 @@ def test_without_reconnect(bus: Bus, daemon: RunningDaemon) -> None:
             await until(lost.is_set)
             assert not client.connected
             await client.connect()
-            assert await client.get() == {"a": 1}
+            assert await client.get_all() == {"a": 1}
 
     run(case())
 
 
-def test_connect_while_coming_back(bus: Bus, daemon: RunningDaemon) -> None:
+def test_connect_while_coming_back(bus: PeerFactory, daemon: RunningDaemon) -> None:
     """Connecting by hand while the peer is coming back by itself ends in one connection."""
 
     async def case() -> None:
@@ -210,12 +218,12 @@ def test_connect_while_coming_back(bus: Bus, daemon: RunningDaemon) -> None:
             await asyncio.gather(*(owner.connect() for _ in range(5)), return_exceptions=True)
             await until(lambda: owner.connected and watcher.connected)
             await watcher.wait_for("a", timeout_s=20)
-            assert len(await watcher.get(starts_with="$jet/peers/")) == 2
+            assert len(await watcher.get_all(starts_with="$jet/peers/")) == 2
 
     run(case())
 
 
-def test_close_while_coming_back(bus: Bus) -> None:
+def test_close_while_coming_back(bus: PeerFactory) -> None:
     """A peer can be closed at any moment of coming back, and is closed then."""
 
     async def case() -> None:
@@ -241,7 +249,7 @@ def test_login_comes_back(face: str, tmp_path: Any) -> None:
 
     async def case() -> None:
         with running_daemon(users=users) as daemon:
-            bus = Bus(daemon.url, face)
+            bus = PeerFactory(daemon.url, face)
             async with bus.peer(user="ann", password="secret") as owner, bus.peer() as client:
                 await client.authenticate("ann", "secret")
                 state = await owner.add_state("a", 1, access=groups)
@@ -256,8 +264,8 @@ def test_login_comes_back(face: str, tmp_path: Any) -> None:
     run(case())
 
 
-def test_clash_is_tried_again(bus: Bus, daemon: RunningDaemon) -> None:
-    """Where a path is still occupied after a reconnect, it is tried again until it is free."""
+def test_clash_is_tried_again(bus: PeerFactory, daemon: RunningDaemon) -> None:
+    """A path that is still occupied after a reconnect is tried again until it is free."""
 
     async def case() -> None:
         async with bus.peer() as owner, bus.peer() as client:
@@ -293,7 +301,7 @@ def kill(daemon: Daemon) -> None:
     daemon.process.wait()
     assert daemon.process.stdout is not None
     daemon.process.stdout.close()
-    daemon._stderr.close()
+    daemon.close_log()
 
 
 def test_killed_in_mid_stream(face: str) -> None:
@@ -309,8 +317,8 @@ def test_killed_in_mid_stream(face: str) -> None:
 
     async def case() -> None:
         nonlocal daemon
-        bus = Bus(f"jet://{listens['tcp']}", face)
-        ws = Bus(f"ws://{listens['ws']}", face)
+        bus = PeerFactory(f"jet://{listens['tcp']}", face)
+        ws = PeerFactory(f"ws://{listens['ws']}", face)
         async with bus.peer() as owner, ws.peer() as other, bus.peer() as client, ws.peer() as watcher:
             states = [await owner.add_state(f"pump/{number}", 0, on_set=lambda _value: None) for number in range(20)]
             states += [await other.add_state(f"tank/{number}", 0) for number in range(20)]
@@ -345,7 +353,7 @@ def test_killed_in_mid_stream(face: str) -> None:
             await same(mirrors[2], {path: value for path, value in values.items() if value > 50})
             tank = {path: value for path, value in values.items() if path.startswith("tank/")}
             await until(lambda: picture == tank or following.done())
-            assert await client.get() == values
+            assert await client.get_all() == values
             await fetch.close()
             assert isinstance(await raised(following), Ended)
             assert picture == tank

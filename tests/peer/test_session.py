@@ -9,22 +9,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 import jetbus
-from jetbus.peer.asking import CallParams, SetParams, read_set_result
-from jetbus.peer.daemons import words_of
+from jetbus.json_types import DaemonInfo
+from jetbus.peer.compat import features_of
 from jetbus.peer.elements import OwnedMethod, OwnedState
-from jetbus.peer.fetching import Event, Fetching, Policy
-from jetbus.peer.session import Session
-from jetbus.peer.values import may_tell_blobs, plain, plain_args
+from jetbus.peer.requests import CallParams, SetParams, SetReader
+from jetbus.peer.session import PeerSession
+from jetbus.peer.subscription import Event, Policy, Subscription
+from jetbus.peer.values import may_have_blobs, plain, plain_args
 from jetbus.rules import rule
 
-OURS = {"name": "jetbus"}
-NODE_JET = {"name": "node-jet", "features": {"authentication": True}}
-NODE_JET_3 = {"name": "node-jet", "features": {"asNotification": False}}
-CJET = {"name": "cjet"}
-DAEMONS: dict[str, dict[str, Any]] = {
+OURS: DaemonInfo = {"name": "jetbus"}
+NODE_JET: DaemonInfo = {"name": "node-jet", "features": {"authentication": True}}
+NODE_JET_3: DaemonInfo = {"name": "node-jet", "features": {"asNotification": False}}
+CJET: DaemonInfo = {"name": "cjet"}
+DAEMONS: dict[str, DaemonInfo] = {
     "ours": OURS,
     "node-jet": NODE_JET,
     "node-jet 3": NODE_JET_3,
@@ -60,19 +61,19 @@ IN_BATCHES = {"method": "config", "params": {"batches": True}}
 class Wire:
     """A session and the daemon's side of its connection."""
 
-    def __init__(self, daemon: dict[str, Any] | None = None) -> None:
-        self.session = Session(spawn=_spawn)
+    def __init__(self, daemon: DaemonInfo | None = None) -> None:
+        self.session = PeerSession(spawn=_spawn)
         self.session.daemon = OURS if daemon is None else daemon
         self.session.on_connected()
 
     def sent(self) -> list[Any]:
-        """What was sent since the last look, but for what every connection to our daemon begins with."""
+        """Return the messages sent since the last call, without those that begin every connection to our daemon."""
         return [message for message in map(json.loads, self.session.take_out()) if message != IN_BATCHES]
 
     def hear(self, *messages: Any) -> None:
         self.session.receive([json.dumps(message).encode() for message in messages])
 
-    def fetch(self, fetching: Fetching) -> None:
+    def fetch(self, fetching: Subscription) -> None:
         self.session.fetch(fetching)
 
     def answer_all(self) -> None:
@@ -96,17 +97,17 @@ def test_a_batch() -> None:
     waiter = Waiter()
     wire.session.request("info", {}, waiter)
     wire.session.add(_owned("s", 1, lambda _value: None), Waiter())
-    fetching = Fetching("f1", rule(), policy="every")
+    fetching = Subscription("f1", rule(), policy="every")
     wire.fetch(fetching)
     asked, *_ = wire.sent()
     batch = [
-        _told("f1", "add", "a", 0),
+        _make_change("f1", "add", "a", 0),
         {"id": asked["id"], "result": {"mime": "text/plain", "base64": "aGk="}},
         {"id": "r1", "method": "s", "params": {"value": 2}},
         {"method": "f1", "params": {"path": "m", "event": "add"}},
         {"method": "f1", "params": ["a", {"mime": "text/plain", "base64": "aGk="}, False]},
     ]
-    wire.session.receive([json.dumps(batch).encode(), json.dumps([_told("f1", "change", "a", 3)]).encode()])
+    wire.session.receive([json.dumps(batch).encode(), json.dumps([_make_change("f1", "change", "a", 3)]).encode()])
     assert waiter.outcome == b"hi"
     assert [(event.kind, event.path, event.value) for event in fetching.take()] == [
         ("add", "a", 0),
@@ -163,9 +164,9 @@ def test_responses_find_their_requests() -> None:
 )
 @pytest.mark.parametrize("synced", [False, True])
 def test_nonsense_is_survived(text: bytes, synced: bool) -> None:
-    """What is no message of the bus hurts nobody, and what comes after it is heard."""
+    """Invalid messages do no harm, and those after them are handled."""
     wire = Wire()
-    wire.fetch(Fetching("f1", rule()))
+    wire.fetch(Subscription("f1", rule()))
     if synced:
         wire.answer_all()
     waiter = Waiter()
@@ -237,7 +238,7 @@ def test_routed_requests(asked: Any, answer: Any) -> None:
 def test_path_named_as_a_fetch() -> None:
     """A request for a state whose path looks like a fetch id reaches the state."""
     wire = Wire()
-    fetching = Fetching(wire.session.next_fetch_id(), rule())
+    fetching = Subscription(wire.session.next_fetch_id(), rule())
     wire.fetch(fetching)
     wire.session.add(_owned(fetching.id, 1, lambda _value: None), Waiter())
     wire.sent()
@@ -263,7 +264,7 @@ def test_connections_come_and_go() -> None:
     state = _owned("speed", 1)
     wire.session.add(state, Waiter())
     wire.session.add(OwnedMethod("add", print, None, None), Waiter())
-    wire.fetch(Fetching("f1", rule("a/**"), policy="every"))
+    wire.fetch(Subscription("f1", rule("a/**"), policy="every"))
     wire.answer_all()
     waiter = Waiter()
     wire.session.request("info", {}, waiter)
@@ -285,7 +286,7 @@ def test_connections_come_and_go() -> None:
 
 
 def test_unanswered_add_is_forgotten() -> None:
-    """Who was told that its add got lost with the connection has not added anything."""
+    """An add that was lost with the connection is not repeated."""
     wire = Wire()
     waiter = Waiter()
     state = _owned("speed", 1)
@@ -298,7 +299,7 @@ def test_unanswered_add_is_forgotten() -> None:
 
 
 def test_refused_add_is_forgotten() -> None:
-    """What could not be added is not added again after a reconnect."""
+    """A refused add is not repeated after a reconnect."""
     wire = Wire()
     waiter = Waiter()
     wire.session.add(_owned("speed", 1), waiter)
@@ -310,7 +311,7 @@ def test_refused_add_is_forgotten() -> None:
 
 
 def test_clash_after_a_reconnect_is_reported() -> None:
-    """What cannot be added again after a reconnect is handed to the face."""
+    """An element that cannot be added again after a reconnect is reported to the face."""
     clashes: list[Any] = []
     wire = Wire()
     wire.session.on_clash = lambda owned, error: clashes.append((owned.path, type(error)))
@@ -322,7 +323,7 @@ def test_clash_after_a_reconnect_is_reported() -> None:
     assert clashes == [("speed", jetbus.Occupied)]
 
 
-PATIENCE: dict[str, tuple[dict[str, Any], float | None, float]] = {
+PATIENCE: dict[str, tuple[DaemonInfo, float | None, float]] = {
     "ours, its own time": (OURS, None, float("inf")),
     "ours, a given time": (OURS, 1.0, 3.0),
     "another, its own time": (NODE_JET_3, None, 7.0),
@@ -331,9 +332,9 @@ PATIENCE: dict[str, tuple[dict[str, Any], float | None, float]] = {
 
 
 @pytest.mark.parametrize(("daemon", "timeout_s", "patience_s"), PATIENCE.values(), ids=PATIENCE)
-def test_patience(daemon: dict[str, Any], timeout_s: float | None, patience_s: float) -> None:
+def test_patience(daemon: DaemonInfo, timeout_s: float | None, patience_s: float) -> None:
     """A peer waits a little longer than the daemon; where the daemon knows the owner's own limit, as long as it."""
-    assert Wire(daemon).session.patience_s(timeout_s) == patience_s
+    assert Wire(daemon).session.get_timeout_s(timeout_s) == patience_s
 
 
 def test_expiry() -> None:
@@ -350,19 +351,19 @@ def test_expiry() -> None:
 
 
 SET_RESULTS: dict[str, tuple[Any, jetbus.SetResult]] = {
-    "ours and C++": ({}, jetbus.SetResult()),
+    "ours and C++": ({}, jetbus.SetResult(3)),
     "adapted": ({"warning": {"code": 1, "message": "m"}}, jetbus.SetResult(None, 1, "m")),
-    "node-jet and Lua": (True, jetbus.SetResult()),
-    "nothing": (None, jetbus.SetResult()),
-    "node-jet 3": ({"path": "a", "value": 5}, jetbus.SetResult()),
+    "node-jet and Lua": (True, jetbus.SetResult(3)),
+    "nothing": (None, jetbus.SetResult(3)),
+    "node-jet 3": ({"path": "a", "value": 5}, jetbus.SetResult(3)),
     "something of its own": ({"path": "a", "more": 5}, jetbus.SetResult({"path": "a", "more": 5})),
 }
 
 
-@pytest.mark.parametrize(("told", "read"), SET_RESULTS.values(), ids=SET_RESULTS)
-def test_set_results(told: Any, read: jetbus.SetResult) -> None:
+@pytest.mark.parametrize(("received", "read"), SET_RESULTS.values(), ids=SET_RESULTS)
+def test_set_results(received: Any, read: jetbus.SetResult) -> None:
     """The answer to a set is read whichever library the owner uses."""
-    assert read_set_result(told) == read
+    assert SetReader(3)(received) == read
 
 
 WORDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -404,7 +405,7 @@ WORDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize(("daemon", "keywords", "asked"), WORDS.values(), ids=WORDS)
 def test_words_of_daemons(daemon: str, keywords: dict[str, Any], asked: dict[str, Any]) -> None:
     """A daemon is asked in the words it understands, and only ours is believed without a test."""
-    params, trusted = words_of(DAEMONS[daemon]).ask(rule(**keywords))
+    params, trusted = features_of(DAEMONS[daemon]).translate(rule(**keywords))
     assert params == asked
     assert trusted is (daemon == "ours")
 
@@ -455,7 +456,7 @@ TOLD_BEFORE = ["a", "b", "c", "d"]
 FORMS = ["every", "latest", "callback"]
 
 
-def _told(fetch_id: str, kind: str, path: str, value: Any) -> dict[str, Any]:
+def _make_change(fetch_id: str, kind: str, path: str, value: Any) -> dict[str, Any]:
     return {"method": fetch_id, "params": {"path": path, "event": kind, "value": value, "fetchOnly": True}}
 
 
@@ -469,18 +470,18 @@ def _together(messages: list[Any]) -> list[list[Any]]:
 
 def _changes_together(messages: list[Any]) -> list[list[Any]]:
     """As our daemon tells changes that follow each other."""
-    told: list[Any] = []
+    received: list[Any] = []
     for message in messages:
         params = message.get("params", {})
         if params.get("event") != "change":
-            told.append(message)
+            received.append(message)
             continue
         change = [params["path"], params["value"], params["fetchOnly"]]
-        if told and told[-1].get("method") == message["method"] and isinstance(told[-1]["params"], list):
-            told[-1]["params"] += change
+        if received and received[-1].get("method") == message["method"] and isinstance(received[-1]["params"], list):
+            received[-1]["params"] += change
         else:
-            told.append({"method": message["method"], "params": change})
-    return [told]
+            received.append({"method": message["method"], "params": change})
+    return [received]
 
 
 WAYS = {"together": _together, "one by one": _one_by_one, "changes in one message": _changes_together}
@@ -488,10 +489,10 @@ WAYS = {"together": _together, "one by one": _one_by_one, "changes in one messag
 
 @pytest.mark.parametrize("arrive", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("heard", "told"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(("heard", "received"), RUNS.values(), ids=RUNS)
 def test_runs(
     heard: list[tuple[str, str, str, Any]],
-    told: dict[str, list[tuple[str, str, Any]]],
+    received: dict[str, list[tuple[str, str, Any]]],
     form: str,
     arrive: Callable[[list[Any]], list[list[Any]]],
 ) -> None:
@@ -502,9 +503,9 @@ def test_runs(
     for name, events in seen.items():
         callback = events.append if form == "callback" else None
         policy: Policy = "latest" if form == "latest" else "every"
-        fetches[name] = fetching = Fetching(name, rule(), policy=policy, callback=callback)
+        fetches[name] = fetching = Subscription(name, rule(), policy=policy, callback=callback)
         wire.fetch(fetching)
-    wire.hear(*(_told(name, "add", path, 0) for name in seen for path in TOLD_BEFORE))
+    wire.hear(*(_make_change(name, "add", path, 0) for name in seen for path in TOLD_BEFORE))
     wire.answer_all()
     for name, fetching in fetches.items():
         fetching.take()
@@ -512,11 +513,11 @@ def test_runs(
     answered = Waiter()
     wire.session.request("info", {}, answered)
     answer = {"id": wire.sent()[-1]["id"], "result": True}
-    for some in arrive([*(_told(*event) for event in heard), answer]):
+    for some in arrive([*(_make_change(*event) for event in heard), answer]):
         wire.hear(*some)
     assert answered.outcome is True
     for name, fetching in fetches.items():
-        wanted = told.get(name, [])
+        wanted = received.get(name, [])
         events = [*seen[name], *fetching.take()]
         assert fetching.conflated == len(wanted) - len(events)
         newest = {path: value for _, path, value in wanted}
@@ -541,19 +542,19 @@ WRITTEN = {"plain": b'{"mime":"x","base64":"aGk="}', "escaped": b'{"mime":"x","\
 
 
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
-@pytest.mark.parametrize(("text", "told"), TOLD_BYTES.values(), ids=TOLD_BYTES)
-def test_bytes_are_looked_for(text: bytes, told: bool, written: bytes) -> None:
+@pytest.mark.parametrize(("text", "received"), TOLD_BYTES.values(), ids=TOLD_BYTES)
+def test_bytes_are_looked_for(text: bytes, received: bool, written: bytes) -> None:
     """Bytes in what was heard are never overlooked, and rarely suspected where there are none."""
     text = text.replace(b"%b", written)
-    assert may_tell_blobs(text, text.count(b"},{") + 1) is told
+    assert may_have_blobs(text, text.count(b"},{") + 1) is received
 
 
 def test_changes_together_before_all_is_told() -> None:
     """Changes of a fetch that has not yet been told everything are checked one by one: what is new is an add."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), policy="every")
+    fetching = Subscription("f1", rule(), policy="every")
     wire.fetch(fetching)
-    wire.hear(_told("f1", "add", "a", 0))
+    wire.hear(_make_change("f1", "add", "a", 0))
     wire.hear({"method": "f1", "params": ["a", 1, True, "b", 2, False]})
     wire.answer_all()
     events = [(event.kind, event.path, event.value, event.fetch_only) for event in fetching.take()]
@@ -563,9 +564,9 @@ def test_changes_together_before_all_is_told() -> None:
 def test_changes_together_are_read_as_a_type() -> None:
     """Each of the changes that came together is read as the type that was asked for."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), policy="every", value_type=int)
+    fetching = Subscription("f1", rule(), policy="every", value_type=int)
     wire.fetch(fetching)
-    wire.hear(_told("f1", "add", "a", 0))
+    wire.hear(_make_change("f1", "add", "a", 0))
     wire.answer_all()
     wire.hear({"method": "f1", "params": ["a", 1, True, "a", "x", True, "a", 2, True]})
     _, one, problem, two = fetching.take()
@@ -573,10 +574,35 @@ def test_changes_together_are_read_as_a_type() -> None:
     assert isinstance(problem.problem, jetbus.InvalidValue)
 
 
+def test_events_without_a_description_pass_as_they_are() -> None:
+    """A fetch that asks for descriptions copies only the events of states that have one."""
+    wire = Wire()
+    fetching = Subscription("f1", rule(), policy="every", schema=True, meta=True)
+    wire.fetch(fetching)
+    wire.hear({"method": "f1", "params": {"event": "add", "path": "a", "value": 0}})
+    wire.hear({"method": "f1", "params": {"event": "add", "path": "b", "value": 0, "schema": {"unit": "rpm"}}})
+    wire.answer_all()
+    fetching.take()
+    plain, described = Event("change", "a", 1), Event("change", "b", 1)
+    fetching.receive_events([plain, described])
+    first, second = fetching.take()
+    assert (first, second) == (plain, Event("change", "b", 1, told_schema={"unit": "rpm"}))
+    assert first is plain
+    bad, good = Event("change", "a", 2, told_quality="bad"), Event("change", "a", 3)
+    fetching.receive_events([bad])
+    fetching.receive_events([good, Event("remove", "b", 1), Event("add", "b", 2)])
+    assert [(event.told_quality, event.told_schema) for event in fetching.take()] == [
+        ("bad", UNSET),
+        (None, UNSET),
+        (None, {"unit": "rpm"}),
+        (None, UNSET),
+    ]
+
+
 def test_who_waits_sees_all_that_comes_next() -> None:
     """A consumer that waits for more has seen what comes before it takes it, up to its limit."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), queue_max=3)
+    fetching = Subscription("f1", rule(), queue_max=3)
     wire.fetch(fetching)
     wire.answer_all()
     assert fetching.take(awaiting=True) == []
@@ -591,13 +617,13 @@ def test_who_waits_sees_all_that_comes_next() -> None:
 def test_what_was_there_for_a_moment_is_told() -> None:
     """An element that was added and removed before anybody read is told as an add and a remove, each time."""
     wire = Wire()
-    fetching = Fetching("f1", rule())
+    fetching = Subscription("f1", rule())
     wire.fetch(fetching)
     wire.answer_all()
     for value in (1, 2):
-        wire.hear(_told("f1", "add", "a", value), _told("f1", "change", "a", 10 * value))
-        wire.hear(_told("f1", "remove", "a", 10 * value))
-    wire.hear(_told("f1", "add", "a", 3))
+        wire.hear(_make_change("f1", "add", "a", value), _make_change("f1", "change", "a", 10 * value))
+        wire.hear(_make_change("f1", "remove", "a", 10 * value))
+    wire.hear(_make_change("f1", "add", "a", 3))
     events = [(event.kind, event.path, event.value) for event in fetching.take()]
     assert events == [("add", "a", 10), ("remove", "a", 10), ("add", "a", 20), ("remove", "a", 20), ("add", "a", 3)]
     assert fetching.conflated == 2
@@ -607,11 +633,11 @@ def test_what_was_there_for_a_moment_is_told() -> None:
 def test_moments_have_a_limit() -> None:
     """Of elements that were there for a moment only so many are told to a consumer that does not read."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), queue_max=4)
+    fetching = Subscription("f1", rule(), queue_max=4)
     wire.fetch(fetching)
     wire.answer_all()
     for number in range(100):
-        wire.hear(_told("f1", "add", f"n{number}", 1), _told("f1", "remove", f"n{number}", 1))
+        wire.hear(_make_change("f1", "add", f"n{number}", 1), _make_change("f1", "remove", f"n{number}", 1))
     assert [event.path for event in fetching.take()] == ["n0", "n0", "n1", "n1"]
     assert fetching.conflated == 196
 
@@ -619,12 +645,12 @@ def test_moments_have_a_limit() -> None:
 def test_fetch_only_is_remembered() -> None:
     """Daemons say fetchOnly when an element is added; its later events are of an element that cannot be set, too."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), policy="every")
+    fetching = Subscription("f1", rule(), policy="every")
     wire.fetch(fetching)
     wire.answer_all()
     wire.hear({"method": "f1", "params": {"path": "a", "event": "add", "value": 1, "fetchOnly": True}})
-    for told in ("change", "remove", "add", "change"):
-        wire.hear({"method": "f1", "params": {"path": "a", "event": told, "value": 2}})
+    for received in ("change", "remove", "add", "change"):
+        wire.hear({"method": "f1", "params": {"path": "a", "event": received, "value": 2}})
     assert [(event.kind, event.fetch_only) for event in fetching.take()] == [
         ("add", True),
         ("change", True),
@@ -635,16 +661,16 @@ def test_fetch_only_is_remembered() -> None:
 
 
 def test_run_ends_with_its_fetch() -> None:
-    """What comes for a fetch that has just ended is told to nobody."""
+    """Events of a fetch that has just ended reach nobody."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), policy="every", queue_max=2)
+    fetching = Subscription("f1", rule(), policy="every", queue_max=2)
     wire.fetch(fetching)
     wire.answer_all()
-    wire.hear(*(_told("f1", "change", "a", number) for number in range(5)))
+    wire.hear(*(_make_change("f1", "change", "a", number) for number in range(5)))
     assert isinstance(fetching.error, jetbus.TooSlow)
     assert wire.sent() == [{"method": "unfetch", "params": {"id": "f1"}}]
     kept = len(fetching.take())
-    wire.hear(*(_told("f1", "change", "a", number) for number in range(5)))
+    wire.hear(*(_make_change("f1", "change", "a", number) for number in range(5)))
     assert fetching.take() == []
     assert kept == 3
 
@@ -652,16 +678,16 @@ def test_run_ends_with_its_fetch() -> None:
 def test_request_in_a_run() -> None:
     """A request for a state whose path is a fetch id is answered, also in the midst of the events of that fetch."""
     wire = Wire()
-    fetching = Fetching("f1", rule(), policy="every")
+    fetching = Subscription("f1", rule(), policy="every")
     wire.fetch(fetching)
     wire.answer_all()
     wire.session.add(_owned("f1", 1, lambda _value: None), Waiter())
     wire.sent()
     wire.hear(
-        _told("f1", "change", "a", 1),
-        _told("f1", "change", "a", 2),
+        _make_change("f1", "change", "a", 1),
+        _make_change("f1", "change", "a", 2),
         {"id": "r1", "method": "f1", "params": {"value": 5}},
-        _told("f1", "change", "a", 3),
+        _make_change("f1", "change", "a", 3),
     )
     assert wire.sent()[-1] == {"id": "r1", "result": {}}
     assert [event.value for event in fetching.take()] == [1, 2, 3]
@@ -705,7 +731,7 @@ def test_params(params: Any, text: bytes) -> None:
 
 
 def test_a_batch_waits_for_its_end() -> None:
-    """What was said before a batch may go out while it is open; what it gathers goes out after it, as one."""
+    """Messages before a batch may go out while it is open; those in it go out after it, as one."""
     session = Wire(CJET).session
     asked: list[str] = []
     session.on_output = lambda: asked.append("output")
@@ -734,7 +760,7 @@ def test_a_batch_behind_others() -> None:
 
 
 def test_a_lost_batch() -> None:
-    """What a batch has gathered for a connection that is lost is not said on the next one."""
+    """Messages of a batch for a connection that is lost are not sent on the next one."""
     session = Wire(CJET).session
     session.send(b"1")
     session.begin_batch()
@@ -757,7 +783,7 @@ def test_no_error() -> None:
 def test_what_is_no_json_is_no_request() -> None:
     """Whoever asks for what cannot be said is told so, and nobody waits for an answer to it."""
     wire = Wire(CJET)
-    with pytest.raises(TypeError, match="a complex is no JSON"):
+    with pytest.raises(TypeError, match="cannot encode a value of type complex as JSON"):
         wire.session.request("set", SetParams("a", 1j), Waiter())
     assert (wire.session.out, wire.session.open_request_count) == ([], 0)
 
@@ -778,12 +804,12 @@ RULES = ("", "a/**", "a/*", "a/** value>3", "value>3")
 class Model:
     """A bus with one fetch on it, as a daemon of such words tells it."""
 
-    def __init__(self, daemon: dict[str, Any], text: str, policy: Policy) -> None:
+    def __init__(self, daemon: DaemonInfo, text: str, policy: Policy) -> None:
         self.wire = Wire(daemon)
         self.daemon = daemon
         self.rule = rule(text)
         self.bus: dict[str, Any] = {}
-        self.fetching = Fetching("f1", self.rule, policy=policy)
+        self.fetching = Subscription("f1", self.rule, policy=policy)
         self.picture: dict[str, Any] = {}
         self.wire.fetch(self.fetching)
         self._start()
@@ -797,11 +823,11 @@ class Model:
         params: dict[str, Any] = {"path": path, "event": kind}
         if path != "a/method":
             params["value"] = self.bus[path]
-        if not words_of(self.daemon).ours or self._seen(path, self.bus[path]) or kind == "remove":
+        if not features_of(self.daemon).is_jetbus or self._seen(path, self.bus[path]) or kind == "remove":
             self.wire.hear({"method": "f1", "params": params})
 
     def _seen(self, path: str, value: Any) -> bool:
-        """Whether the daemon's own rule, without a glob, lets it through."""
+        """Return True if the daemon's own rule, without a glob, matches."""
         test = self.rule.matches_value
         wider = path.startswith("a/") or not (self.rule.path or self.rule.glob)
         return wider and (test is None or (path != "a/method" and test(value)))
@@ -811,7 +837,7 @@ class Model:
         was = path in self.bus and self._seen(path, self.bus[path])
         existed = path in self.bus
         self.bus[path] = value
-        if not words_of(self.daemon).ours:
+        if not features_of(self.daemon).is_jetbus:
             self._tell("change" if existed else "add", path)
         elif self._seen(path, value):
             self._tell("change" if was else "add", path)
@@ -820,7 +846,7 @@ class Model:
 
     def remove(self, path: str) -> None:
         if path in self.bus:
-            if not words_of(self.daemon).ours or self._seen(path, self.bus[path]):
+            if not features_of(self.daemon).is_jetbus or self._seen(path, self.bus[path]):
                 self._tell("remove", path)
             del self.bus[path]
 
@@ -870,13 +896,13 @@ def test_fetch_against_a_model(daemon: str, policy: Policy, text: str, steps: li
             model.read()
         else:
             # While there is no connection the bus goes on unseen.
-            told, model.wire.hear = model.wire.hear, lambda *_messages: None  # type: ignore[method-assign]
+            received, model.wire.hear = model.wire.hear, lambda *_messages: None  # type: ignore[method-assign]
             for step, path, value in between:
                 if step == "put":
                     model.put(path, value)
                 elif step == "remove":
                     model.remove(path)
-            model.wire.hear = told  # type: ignore[method-assign]
+            model.wire.hear = received  # type: ignore[method-assign]
             model.reconnect(first)
     model.read()
     assert json.dumps(model.picture, sort_keys=True) == json.dumps(model.wanted(), sort_keys=True)
@@ -913,7 +939,7 @@ def test_peer_sorts_where_the_daemon_does_not(
 ) -> None:
     """On a daemon that does not sort, a sorted fetch still has the right list after every event."""
     wire = Wire(NODE_JET_3)
-    fetching = Fetching("f1", rule(sort_by="value", descending=down, first=first, last=first + count - 1))
+    fetching = Subscription("f1", rule(sort_by="value", descending=down, first=first, last=first + count - 1))
     wire.fetch(fetching)
     wire.answer_all()
     bus: dict[str, int] = {}

@@ -11,7 +11,7 @@ import pytest
 
 import jetbus
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import DEADLINE_S
+from support.peers import DEADLINE_S
 
 THREADS = 100
 ROUNDS = 5
@@ -38,7 +38,7 @@ def test_many_threads_share_a_peer(url: str) -> None:
             assert peer.call(f"double/{number}", turn) == [number, 2 * turn]
             assert peer.call("shared", number, turn) == [number, turn]
             state.change(-turn)
-            assert peer.get(path)[path] == -turn
+            assert peer.get_all(path)[path] == -turn
             seen += [fetch.next(DEADLINE_S).value for _ in range(2)]
         assert seen == [-1, *(value for turn in range(ROUNDS) for value in (10 * turn + 1, -turn))]
         fetch.close()
@@ -72,7 +72,7 @@ def test_threads_change_one_state(url: str) -> None:
         with ThreadPoolExecutor(20) as threads:
             list(threads.map(work, range(20)))
         peer.info()
-        assert client.get() == {"shared": state.value}
+        assert client.get_all() == {"shared": state.value}
 
 
 def test_threads_add_one_path(daemon: RunningDaemon) -> None:
@@ -115,7 +115,7 @@ def test_batches_are_per_thread(daemon: RunningDaemon) -> None:
         with peer.batch():
             inside.change(1)
             threads.submit(outside.change, 1).result(DEADLINE_S)
-            assert threads.submit(peer.get).result(DEADLINE_S) == {"inside": 0, "outside": 1}
+            assert threads.submit(peer.get_all).result(DEADLINE_S) == {"inside": 0, "outside": 1}
         client.wait_for("inside value=1", timeout_s=DEADLINE_S)
 
 
@@ -126,7 +126,7 @@ def _calls(peer: jetbus.Peer) -> dict[str, Callable[[], Any]]:
     return {
         "set": lambda: peer.set("other/state", 1, value_as_result=True).value,
         "call": lambda: peer.call("other/add", 1, 2),
-        "get": lambda: peer.get("other/state")["other/state"],
+        "get": lambda: peer.get_all("other/state")["other/state"],
         "add": lambda: peer.add_state("own/new", 5).value,
         "fetch": lambda: peer.fetch("other/state").next(DEADLINE_S).path,
         "mirror": lambda: dict(peer.mirror("other/*").ready(DEADLINE_S)),
@@ -218,7 +218,7 @@ def test_close_frees_all_who_wait(url: str) -> None:
         ]
         with ThreadPoolExecutor(9) as threads:
             waiting = [threads.submit(outcome, work) for work in works * 3]
-            while peer.open_request_count < 3 or len(peer._session.fetches) < 4:
+            while peer.open_request_count < 3 or len(peer.session.fetches) < 4:
                 assert not any(one.done() for one in waiting)
             peer.close()
             assert [one.result(DEADLINE_S) for one in waiting] == ["not connected", [], "not connected"] * 3
@@ -237,7 +237,7 @@ def test_use_while_closing() -> None:
                 start.wait(DEADLINE_S)
                 try:
                     while True:
-                        peer.get()
+                        peer.get_all()
                         peer.info()
                 except jetbus.NotConnected:
                     pass

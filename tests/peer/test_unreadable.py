@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import jetbus
-from cli.running import Jet
 from jetbus.errors import InvalidValue
 from jetbus.peer.elements import OwnedMethod, OwnedState
-from jetbus.peer.fetching import Event, Fetching
-from jetbus.peer.session import Session
+from jetbus.peer.session import PeerSession
+from jetbus.peer.subscription import Event, Subscription
 from jetbus.rules import rule
+from support.jet import Jet
 
 NUMBERS = ["1e309", "-1e400", "9" * 5000]
 
@@ -40,17 +40,17 @@ class Waiter:
         self.outcome, self.is_done = exception, True
 
 
-def connected() -> Session:
-    session = Session(spawn=lambda _work, _done: None)
+def connected() -> PeerSession:
+    session = PeerSession(spawn=lambda _work, _done: None)
     session.daemon = {"name": "jetbus"}
     session.on_connected()
     session.take_out()
     return session
 
 
-def fetching(session: Session, text: str | None = None, **keywords: Any) -> Fetching:
+def fetching(session: PeerSession, text: str | None = None, **keywords: Any) -> Subscription:
     """A fetch that has been told everything that is there."""
-    made = Fetching("f1", rule(text, **keywords), policy="every")
+    made = Subscription("f1", rule(text, **keywords), policy="every")
     session.fetch(made)
     for message in map(json.loads, session.take_out()):
         session.receive([json.dumps({"id": message["id"], "result": True}).encode()])
@@ -67,12 +67,14 @@ def test_event(number: str, form: str, caplog: pytest.LogCaptureFixture) -> None
     """An event whose value cannot be read has no value but the reason; the others of its message are told."""
     session = connected()
     fetch = fetching(session)
-    told = '{"method":"f1","params":{"path":"%s","event":"%s","value":%s}}'
+    received = '{"method":"f1","params":{"path":"%s","event":"%s","value":%s}}'
     bad = form % number
-    messages = [told % ("a", "add", "1"), told % ("b", "add", bad), told % ("c", "add", "3")]
+    messages = [received % ("a", "add", "1"), received % ("b", "add", bad), received % ("c", "add", "3")]
     session.receive([f"[{','.join(messages)}]".encode()])
-    session.receive([message.encode() for message in (told % ("b", "change", bad), told % ("b", "change", "2"))])
-    session.receive([(told % ("b", "remove", bad)).encode()])
+    session.receive(
+        [message.encode() for message in (received % ("b", "change", bad), received % ("b", "change", "2"))]
+    )
+    session.receive([(received % ("b", "remove", bad)).encode()])
     events = fetch.take()
     assert short(events) == [
         ("add", "a", 1, False),
@@ -144,7 +146,7 @@ def test_answer_of_an_owner() -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_owner_is_not_given_infinity(number: str) -> None:
-    """What an owner is asked to set or called with is refused if it cannot be read."""
+    """Values and arguments that cannot be read are refused before they reach an owner."""
     seen: list[Any] = []
     session = connected()
     session.add(OwnedState("s", 1, seen.append, None, None, None), Waiter())
@@ -200,7 +202,7 @@ def url() -> Iterator[str]:
 def test_get(url: str) -> None:
     """A get returns, with every value that can be read."""
     with jetbus.Peer(url) as peer:
-        found = peer.get("**")
+        found = peer.get_all("**")
     assert (found["a"], found["c"]) == (1, 3)
     assert isinstance(found["b"], InvalidValue)
 

@@ -1,8 +1,8 @@
 """Peers: a Python process as owner and client on any Jet bus.
 
-``PeerAsync`` lives on the caller's event loop, ``Peer`` blocks and brings a loop of its own. Both are thin faces with
-the same names round one session without I/O. They are loaded when they are first asked for: who needs only the session
-or an address needs no event loop.
+``PeerAsync`` lives on the caller's event loop, ``Peer`` blocks and brings a loop of its own. Both are thin layers with
+the same names around one session without I/O. They are imported on first use: a program that needs only the session or
+an address does not have to import an event loop.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jetbus.peer.aio import FetchAsync, MethodAsync, MirrorAsync, PeerAsync, SortedAsync, StateAsync
-    from jetbus.peer.asking import SetResult
     from jetbus.peer.blocking import Fetch, Method, Mirror, Peer, Sorted, State
     from jetbus.peer.elements import UNCHANGED, Adapted
-    from jetbus.peer.fetching import Event
+    from jetbus.peer.requests import SetResult
+    from jetbus.peer.subscription import Event
     from jetbus.peer.values import Blob
 
 __all__ = [
@@ -42,10 +42,10 @@ _MODULES = {
     "UNCHANGED": "elements",
     "Adapted": "elements",
     "Blob": "values",
-    "Event": "fetching",
-    "SetResult": "asking",
+    "Event": "subscription",
+    "SetResult": "requests",
 }
-"""Where a name lives; the names of the faces are in ``aio`` and ``blocking``."""
+"""Modules of the names that are neither in ``aio`` nor in ``blocking``."""
 
 
 def __getattr__(name: str) -> Any:

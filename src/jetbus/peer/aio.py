@@ -6,11 +6,11 @@
         async for event in peer.fetch("pump/** value>7"):
             print(event.kind, event.path, event.value)
 
-The connection is kept: when it breaks, the peer comes back by itself, adds what it owns again and continues its
-fetches.
+When the connection breaks, the peer reconnects by itself, adds what it owns again and continues its fetches.
 
-Every request is awaited, or is given ``on_result``. Then it begins at once, without being awaited, and the callback is
-called on the peer's loop with the future of the result when the response arrives, or when it is clear that none will.
+Every request is awaited, or is given ``on_result``. With it the request begins at once, without being awaited, and the
+callback is called on the peer's loop with the future of the result when the response arrives, or when it is clear that
+none will.
 """
 
 from __future__ import annotations
@@ -21,18 +21,42 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
-from jetbus.errors import NotConnected, TimedOut, UnknownService
-from jetbus.peer.aiofaces import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, take_in
-from jetbus.peer.asking import CallParams, SetParams, SetResult, call_args, read_set_result, read_set_value
-from jetbus.peer.connected import Connected, OnResult
-from jetbus.peer.daemons import words_of
+from msgspec import UNSET
+
+from jetbus.errors import NotConnected, NotFound, TimedOut, UnknownService
+from jetbus.json_types import Json, JsonObject
+from jetbus.peer.callbacks import call_back, is_async
+from jetbus.peer.compat import features_of
+from jetbus.peer.connection import OnResult, PeerConnection
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
-from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy, arranged, call_back, matches
-from jetbus.peer.values import JSON_TYPES, Instant, plain, read_value, write_moment
-from jetbus.peer.waiting import Outcome
-from jetbus.rules import Rule, rule
+from jetbus.peer.handles import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, apply_event
+from jetbus.peer.histories import read_history, read_tree
+from jetbus.peer.requests import (
+    CallParams,
+    HandleWaiter,
+    SetParams,
+    SetReader,
+    SetResult,
+    make_args,
+    read_set_value,
+)
+from jetbus.peer.subscription import (
+    QUEUE_MAX,
+    Event,
+    Policy,
+    Subscription,
+    convert_value,
+    matches,
+    sort_window,
+)
+from jetbus.peer.values import FINITE_TYPES, Instant, encode_instant, read_value
+from jetbus.rules import Rule, Sort, rule
+from jetbus.schema import Described
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "ElementAsync",
@@ -48,8 +72,11 @@ log = logging.getLogger("jetbus.peer")
 
 T = TypeVar("T")
 
+_STATE_OPTIONS = {"access": None, "timeout_s": None, "type": None, "only_changes": False}
+"""Options of a state and their defaults, in the order of ``OwnedState``."""
 
-class PeerAsync(Connected):
+
+class PeerAsync(PeerConnection):
     """A peer on the caller's event loop.
 
     >>> async with PeerAsync("jet://localhost") as peer:        # doctest: +SKIP
@@ -64,18 +91,26 @@ class PeerAsync(Connected):
         value: Any = None,
         *,
         on_set: Callable[[Any], Any] | None = None,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
         type: Any = None,  # noqa: A002
+        only_changes: bool = False,
         on_result: OnResult | None = None,
+        **described: Unpack[Described],
     ) -> Awaitable[StateAsync]:
-        """Own a state. Without ``on_set`` it is read-only.
+        """Add a state that this peer owns. Without ``on_set`` it is read-only.
 
-        ``on_set`` gets the value asked for: it returns None to accept it, another value (or ``Adapted``) to adapt it,
-        ``UNCHANGED`` to accept without a change, or raises to refuse. It may be ``async``. With ``type`` the value is
-        read as that type, and what does not fit is refused before ``on_set`` sees it.
+        ``on_set`` gets the requested value. It returns None to accept it, another value (or ``Adapted``) to adapt it,
+        ``UNCHANGED`` to accept it without a change, or raises to refuse it. It may be ``async``. With ``type`` the
+        value is converted to that type first, and one that does not fit is refused; values of the owner must fit, too.
+        With ``only_changes`` a change to the value that the state has already is not sent.
+
+        The state is described to those who ask by its ``type`` and by keywords: ``unit``, ``minimum``, ``maximum``,
+        ``title``, ``description``, ``enum``, ``normal``, ``step``, ``stale_s``, ``precision``, or ``schema`` for a text
+        or a dict. With ``check=True`` the daemon refuses values that do not fit before ``on_set`` gets them.
         """
-        owned = OwnedState(path, value, on_set, access, timeout_s, type)
+        owned = OwnedState(path, value, on_set, access, timeout_s, type, only_changes)
+        owned.set_description(described)
         return self._begin(self._add(owned, StateAsync(self, owned)), on_result)
 
     def add_method(
@@ -83,59 +118,65 @@ class PeerAsync(Connected):
         path: str,
         function: Callable[..., Any],
         *,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
+        schema: str | Mapping[str, Json] | None = None,
         on_result: OnResult | None = None,
     ) -> Awaitable[MethodAsync]:
-        """Own a method: an array becomes positional, an object keyword arguments. The function may be ``async``."""
+        """Add a method: an array becomes positional, an object keyword arguments. The function may be ``async``."""
         owned = OwnedMethod(path, function, access, timeout_s)
+        owned.schema = schema
         return self._begin(self._add(owned, MethodAsync(self, owned)), on_result)
 
-    async def _add(self, owned: Owned, face: T) -> T:
-        """Add a state or method; returns what the caller is handed for it."""
+    async def _add(self, owned: Owned, handle: T) -> T:
+        """Add a state or method and return its handle."""
         future = self._future()
         self._session.add(owned, future)
         await future
-        return face
+        return handle
 
     def state(self, path: str, value: Any = None, **options: Any) -> Callable[[Callable[[Any], Any]], StateAsync]:
-        """Decorate the ``on_set`` of a state. It is added at once; ``await state.add()`` is not needed."""
+        """Decorate the ``on_set`` of a state. The state is added at once; ``await state.add()`` is not needed."""
 
         def decorate(on_set: Callable[[Any], Any]) -> StateAsync:
-            owned = OwnedState(
-                path, value, on_set, options.get("access"), options.get("timeout_s"), options.get("type")
-            )
-            return self._add_aside(owned, StateAsync(self, owned), options.get("on_result"))
+            on_result, others = options.get("on_result"), {**_STATE_OPTIONS, **options}
+            owned = OwnedState(path, value, on_set, *(others.pop(name) for name in _STATE_OPTIONS))
+            others.pop("on_result", None)
+            owned.set_description(cast(Described, others))
+            return self._add_in_background(owned, StateAsync(self, owned), on_result)
 
         return decorate
 
     def method(self, path: str, **options: Any) -> Callable[[Callable[..., Any]], MethodAsync]:
-        """Decorate a function to become a method. It is added at once."""
+        """Decorate a function to make it a method, which is added at once."""
 
         def decorate(function: Callable[..., Any]) -> MethodAsync:
             owned = OwnedMethod(path, function, options.get("access"), options.get("timeout_s"))
-            return self._add_aside(owned, MethodAsync(self, owned), options.get("on_result"))
+            owned.schema = options.get("schema")
+            return self._add_in_background(owned, MethodAsync(self, owned), options.get("on_result"))
 
         return decorate
 
-    def _add_aside(self, owned: Owned, face: T, on_result: OnResult | None) -> T:
+    def _add_in_background(self, owned: Owned, handle: T, on_result: OnResult | None) -> T:
         """Add a state or method without waiting; without a callback a refusal is logged."""
 
-        def done(_result: Any, problem: BaseException | None) -> None:
-            if problem is not None:
-                log.error("%s could not be added: %s", owned.path, problem)
+        def done(_result: Any, error: BaseException | None) -> None:
+            if error is not None:
+                # The usual error, that the path is taken, begins with these words itself.
+                begin = f"cannot add {owned.path}: "
+                log.error("%s%s", begin, str(error).removeprefix(begin))
 
         future = self._future()
-        self._session.add(owned, future if on_result is None else Outcome(future, face))
+        self._session.add(owned, future if on_result is None else HandleWaiter(future, handle))
         if on_result is None:
             self._spawn(future, done)
         else:
             future.add_done_callback(functools.partial(call_back, on_result))
-        return face
+        return handle
 
     @contextlib.contextmanager
     def batch(self) -> Generator[None]:
-        """Send what happens inside as one message."""
+        """Send everything inside the block as one message."""
         self._session.begin_batch()
         try:
             yield
@@ -153,22 +194,22 @@ class PeerAsync(Connected):
         value_as_result: bool = False,
         on_result: OnResult | None = None,
     ) -> Awaitable[SetResult]:
-        """Ask the owner to set a state. The result tells a warning if the owner adapted the value.
+        """Ask the owner to set a state. The result has the value that it took, and a warning if the owner adapted it.
 
-        With ``value_as_result`` it has the value that the state took, except on cjet, which does not ask the owner for
-        it.
+        An owner that accepts a value without a change yet (``UNCHANGED``) only tells the value that the state has
+        meanwhile if it is asked to, with ``value_as_result``. cjet does not pass that wish on to the owner.
         """
         future, session = self._future(), self._session
-        params = SetParams(path, value if type(value) in JSON_TYPES else plain(value))
-        within_s, read = session.routed_s, read_set_result
+        params = SetParams(path, value if type(value) in FINITE_TYPES else session.codec.prepare(value, path))
+        within_s, read = session.routed_s, SetReader(value)
         if timeout_s is not None:
-            params.timeout, within_s = timeout_s, session.patience_s(timeout_s)
-        if value_as_result and not words_of(session.daemon).drops_value_as_result:
-            params.valueAsResult, read = True, read_set_value
+            params.timeout, within_s = timeout_s, session.get_timeout_s(timeout_s)
+        if value_as_result and not features_of(session.daemon).ignores_value_as_result:
+            params.valueAsResult, read = True, read_set_value  # type: ignore[assignment]
         if on_result is None:
             session.request("set", params, future, read, within_s, path)
         else:
-            self._request_calling_back(on_result, "set", params, future, read, within_s, path)
+            self._request_with_callback(on_result, "set", params, future, read, within_s, path)
         return future
 
     def call(
@@ -181,22 +222,23 @@ class PeerAsync(Connected):
         **kwargs: Any,
     ) -> Awaitable[Any]:
         """Call a method with positional or with keyword arguments."""
-        given: Any = call_args(args, kwargs) if kwargs else args
+        given: Any = make_args(path, args, kwargs) if kwargs else args
+        # Plain arguments are encoded with the request; one that may be bytes or NaN takes all of them the long way.
         for value in args:
-            if type(value) not in JSON_TYPES:
-                given = call_args(args, kwargs)
+            if type(value) not in FINITE_TYPES:
+                given = make_args(path, args, kwargs)
                 break
         future, session = self._future(), self._session
         params, within_s = CallParams(path, given), session.routed_s
         if timeout_s is not None:
-            params.timeout, within_s = timeout_s, session.patience_s(timeout_s)
+            params.timeout, within_s = timeout_s, session.get_timeout_s(timeout_s)
         if on_result is None:
             session.request("call", params, future, None, within_s, path)
         else:
-            self._request_calling_back(on_result, "call", params, future, None, within_s, path)
+            self._request_with_callback(on_result, "call", params, future, None, within_s, path)
         return future
 
-    def get(
+    def get_all(
         self,
         text: str | Rule | None = None,
         *,
@@ -204,80 +246,156 @@ class PeerAsync(Connected):
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Awaitable[dict[str, Any]]:
-        """The states that match now, path to value, in order; or those that matched at an instant, from the journal."""
-        return self._begin(self._get(rule(text, **keywords), as_of), on_result)
+        """Return the states that match now, path to value, in order; or those that matched at an instant, ``as_of``."""
+        return self._begin(self._get_all(rule(text, **keywords), as_of), on_result)
+
+    def get(
+        self,
+        path: str,
+        *,
+        default: Any = UNSET,
+        type: Any = None,  # noqa: A002
+        as_of: Instant | None = None,
+        on_result: OnResult | None = None,
+    ) -> Awaitable[Any]:
+        """Return the value of one state, now or at an instant; raise ``NotFound``, or return ``default``, without it.
+
+        With ``type`` the value is converted to it; one that does not fit raises ``InvalidValue``.
+        """
+        return self._begin(self._get_one(path, default, type, as_of), on_result)
+
+    async def _get_one(self, path: str, default: Any, value_type: Any, as_of: Instant | None) -> Any:
+        found = await self._get(rule(equals=path), as_of)
+        if path not in found:
+            if default is not UNSET:
+                return default
+            is_rule = "*" in path or " " in path
+            raise NotFound(path, f"there is no state {path} on the bus; get_all reads rules" if is_rule else None)
+        return convert_value(found[path], value_type, path)
+
+    async def _get_all(self, wanted: Rule, as_of: Instant | None) -> dict[str, Any]:
+        found = await self._get(wanted, as_of)
+        return {path: value for path, value in found.items() if value is not UNSET}
 
     async def _get(self, wanted: Rule, as_of: Instant | None) -> dict[str, Any]:
-        params, trusting = words_of(self._session.daemon).ask(wanted)
+        """Return what matches, path to value; the value of a method is ``UNSET``."""
+        params, is_complete = features_of(self._session.daemon).translate(wanted)
         if as_of is not None:
-            params["asOf"] = write_moment(as_of)
+            params["asOf"] = encode_instant(as_of)
         try:
             entries = await self._request("get", params)
         except UnknownService:
             if as_of is not None:
                 raise
-            return await self._gathered(wanted)
-        found = {entry["path"]: read_value(entry["value"]) for entry in entries if "value" in entry}
-        if not trusting:
+            return await self._get_by_fetch(wanted)
+        found = {entry["path"]: read_value(entry.get("value", UNSET)) for entry in entries}
+        # The daemon may have selected too much; see ``compat``.
+        if not is_complete:
             found = {path: value for path, value in found.items() if matches(wanted, path, value)}
-        return dict(arranged(wanted.sort, found)) if wanted.sort and "sort" not in params else found
+        return _sort_states(wanted.sort, found) if wanted.sort and "sort" not in params else found
 
-    async def _gathered(self, wanted: Rule) -> dict[str, Any]:
-        """What a get gives, by a fetch that ends at once: daemons of lua-jet have no get."""
-        fetching = Fetching(self._session.next_fetch_id(), replace(wanted, sort=None))
-        async with self.start_fetch(fetching):
-            found = {event.path: event.value for event in fetching.take() if not event.is_method}
-        return dict(arranged(wanted.sort, found)) if wanted.sort else found
+    async def _get_by_fetch(self, wanted: Rule) -> dict[str, Any]:
+        """Do a get by a fetch that ends at once: daemons of lua-jet have no get."""
+        subscription = Subscription(self._session.next_fetch_id(), replace(wanted, sort=None))
+        # Entering waits until the daemon has reported everything that matches.
+        async with self.start_fetch(subscription):
+            events = subscription.take()
+        found = {event.path: UNSET if event.is_method else event.value for event in events}
+        return _sort_states(wanted.sort, found) if wanted.sort else found
+
+    def history(
+        self,
+        path: str,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        on_result: OnResult | None = None,
+    ) -> Awaitable[pa.Table]:
+        """Return the values of one path over time, from the daemon's journal, as a ``pyarrow.Table``.
+
+        ``to_pandas()`` makes a data frame of it. A value is JSON text in the column ``value``, and in that of its type:
+        ``num``, ``text``, ``flag`` or, for objects and arrays, ``json``. ``ts`` is when the daemon handled it.
+        """
+        since, until = (None if instant is None else encode_instant(instant) for instant in (since, until))
+        return self._begin(read_history(self.call, path, since, until), on_result)
+
+    def tree(
+        self,
+        as_of: Instant | None = None,
+        text: str | Rule | None = None,
+        *,
+        on_result: OnResult | None = None,
+        **keywords: Any,
+    ) -> Awaitable[pa.Table]:
+        """Return all states and methods at an instant, by default now, as a ``pyarrow.Table`` like that of ``history``.
+
+        With a rule, only what matches it.
+        """
+        instant = None if as_of is None else encode_instant(as_of)
+        return self._begin(read_tree(self.call, instant, rule(text, **keywords)), on_result)
 
     def fetch(
         self,
         text: str | Rule | None = None,
-        callback: Callable[[Any], None] | None = None,
+        callback: Callable[[Any], Any] | None = None,
         *,
         policy: Policy = "latest",
         queue_max: int = QUEUE_MAX,
         type: Any = None,  # noqa: A002
         since: Instant | None = None,
+        schema: bool = False,
+        meta: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> FetchAsync:
-        """Be told of everything that matches, now and from now on: iterate over it, or give a callback.
+        """Follow everything that matches, now and from now on: iterate over it, or give a callback.
+
+        A callback may be ``async``; then it is awaited before it gets the next event.
 
         The rule is text (``"plant/** value>7"``), a ``Rule``, keywords (``starts_with="plant/"``) or several of these.
-        With ``sort_by`` it is a sorted fetch that gives the current list. With ``since`` (a datetime, RFC 3339 text or
-        ``"-2h"``) it begins then: with what matched, and all that has happened to it up to now, from the journal.
+        With ``sort_by`` it is a sorted fetch that yields the current list. With ``since`` (a datetime, RFC 3339 text or
+        ``"-2h"``) it begins in the past: with what matched then and everything that has happened since, from the
+        journal. With ``schema`` events have the ``schema`` of their states, with ``meta`` their ``ts``, ``quality`` and
+        whether they are ``stale``.
         ``on_result`` is called when the daemon has accepted or refused the fetch.
         """
-        moment = None if since is None else write_moment(since)
-        fetching = Fetching(
+        moment = None if since is None else encode_instant(since)
+        # An ``async`` callback is fed from the queue, so that its limit and its policy hold.
+        awaited = callback is not None and is_async(callback)
+        subscription = Subscription(
             self._session.next_fetch_id(),
             rule(text, **keywords),
-            callback=callback,
+            callback=None if awaited else callback,
             policy=policy,
             queue_max=queue_max,
             value_type=type,
             since=moment,
+            schema=schema,
+            meta=meta,
         )
-        return self.start_fetch(fetching, on_result)
-
-    def start_fetch(self, fetching: Fetching, on_result: OnResult | None = None) -> FetchAsync:
-        """Start a fetch that is described already; ``fetch`` is the usual way."""
-        fetch = SortedAsync(self, fetching) if fetching.rule.sort else FetchAsync(self, fetching)
-        self._start(fetching, fetch, on_result)
+        fetch = self.start_fetch(subscription, on_result)
+        if callback is not None and awaited:
+            self._spawn(fetch.await_callback(callback), lambda _result, _error: None)
         return fetch
 
-    def _start(self, fetching: Fetching, face: Any, on_result: OnResult | None) -> None:
-        """Send a fetch; the callback gets what the caller is handed for it."""
+    def start_fetch(self, subscription: Subscription, on_result: OnResult | None = None) -> FetchAsync:
+        """Start a fetch from a subscription of the caller's own; ``fetch`` is the usual way."""
+        fetch = SortedAsync(self, subscription) if subscription.rule.sort else FetchAsync(self, subscription)
+        self._start(subscription, fetch, on_result)
+        return fetch
+
+    def _start(self, subscription: Subscription, handle: Any, on_result: OnResult | None) -> None:
+        """Send a fetch; the callback gets its handle."""
         if on_result is None:
-            self._session.fetch(fetching)
+            self._session.fetch(subscription)
             return
         future = self._future()
         future.add_done_callback(functools.partial(call_back, on_result))
-        fetching.waiter = Outcome(future, face)
+        subscription.waiter = HandleWaiter(future, handle)
         try:
-            self._session.fetch(fetching)
-        except NotConnected as problem:
-            fetching.end(problem)
+            self._session.fetch(subscription)
+        except NotConnected as error:
+            subscription.end(error)
 
     def mirror(
         self,
@@ -287,16 +405,16 @@ class PeerAsync(Connected):
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> MirrorAsync:
-        """A live dict of everything that matches. ``await mirror.ready()`` waits for the first full picture."""
+        """Return a live dict of everything that matches. ``await mirror.ready()`` waits until it is complete."""
         values: dict[str, Any] = {}
-        fetching = Fetching(
+        subscription = Subscription(
             self._session.next_fetch_id(),
             rule(text, **keywords),
             value_type=type,
-            callback=functools.partial(take_in, values),
+            callback=functools.partial(apply_event, values),
         )
-        mirror = MirrorAsync(self, fetching, values)
-        self._start(fetching, mirror, on_result)
+        mirror = MirrorAsync(self, subscription, values)
+        self._start(subscription, mirror, on_result)
         return mirror
 
     def wait_for(
@@ -307,7 +425,7 @@ class PeerAsync(Connected):
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Awaitable[Event]:
-        """Wait until something matches, and give the event that told it."""
+        """Wait until something matches and return its event."""
         return self._begin(self._wait_for(rule(text, **keywords), str(text or keywords), timeout_s), on_result)
 
     async def _wait_for(self, wanted: Rule, shown: str, timeout_s: float | None) -> Event:
@@ -317,17 +435,20 @@ class PeerAsync(Connected):
                 async for event in fetch:
                     if event.kind != "remove":
                         return event  # type: ignore[no-any-return]
+        except TimedOut:
+            raise  # the daemon has not answered the fetch
         except TimeoutError:
-            raise TimedOut({"path": shown}) from None
+            text = f"nothing on the bus matched {shown} within {timeout_s:g} s; check the path, or start its owner"
+            raise TimedOut({"path": shown}, text) from None
         finally:
             fetch.close()
         raise NotConnected(f"the connection to {self.url} is lost")
 
-    def info(self, *, on_result: OnResult | None = None) -> Awaitable[dict[str, Any]]:
-        """What the daemon says of itself; nothing if it is one of lua-jet."""
+    def info(self, *, on_result: OnResult | None = None) -> Awaitable[JsonObject]:
+        """Return what the daemon says about itself; nothing if it is one of lua-jet."""
         return self._begin(self._info(), on_result)
 
-    async def _info(self) -> dict[str, Any]:
+    async def _info(self) -> JsonObject:
         try:
             return await self._request("info", {})  # type: ignore[no-any-return]
         except UnknownService:
@@ -341,11 +462,16 @@ class PeerAsync(Connected):
         await self._request("config", settings)
         self.name = settings.get("name", self.name)
 
-    def authenticate(self, user: str, password: str, *, on_result: OnResult | None = None) -> Awaitable[Any]:
+    def authenticate(self, user: str, password: str, *, on_result: OnResult | None = None) -> Awaitable[Json]:
         """Log in; must come before the first fetch. Also used when the connection comes back."""
         return self._begin(self._authenticate(user, password), on_result)
 
-    async def _authenticate(self, user: str, password: str) -> Any:
+    async def _authenticate(self, user: str, password: str) -> Json:
         groups = await self._request("authenticate", {"user": user, "password": password})
         self._user, self._password = user, password
         return groups
+
+
+def _sort_states(sort: Sort, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the states of a result, without methods, as a daemon sorts them."""
+    return dict(sort_window(sort, {path: value for path, value in found.items() if value is not UNSET}))

@@ -1,4 +1,4 @@
-"""``Peer``: the same names as ``PeerAsync``, but every call waits for its answer. Safe from any thread.
+"""``Peer``: the same names as ``PeerAsync``, but every call waits for its response. Safe in any thread.
 
     with jetbus.Peer("jet://localhost") as peer:
         peer.set("pump/speed", 1200)
@@ -6,13 +6,12 @@
             print(event.kind, event.path, event.value)
         peer.set_async("pump/speed", 900, on_result=lambda done: print(done.result()))
 
-It has an event loop of its own in its own thread. A request is written by the thread that asks, straight to the
-socket where that is possible, and its answer wakes just that thread. Handlers and callbacks run one at a time in a
-second thread, so they may use the peer themselves.
+It has an event loop in a thread of its own; ``threads`` explains how work gets there and back. Handlers and callbacks
+run one at a time in a second thread, so they may use the peer themselves.
 
-Every request has a twin that does not wait, ``set_async`` for ``set``. It gives a ``concurrent.futures.Future`` and
-takes a callback, ``on_result``, so that one thread can have many requests under way. What the bus refuses, also that
-there is no connection, is in the future; only a wrong use of Python is raised at once.
+Every request has a twin that does not wait, ``set_async`` for ``set``. It returns a ``concurrent.futures.Future`` and
+takes a callback, ``on_result``, so that one thread can have many requests open. Errors of the bus, a missing connection
+included, are in the future; only wrong arguments raise at once.
 """
 
 from __future__ import annotations
@@ -21,25 +20,38 @@ import contextlib
 import functools
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
+
+from msgspec import UNSET
 
 from jetbus.errors import NotConnected
-from jetbus.peer.aiofaces import take_in
-from jetbus.peer.asking import CallParams, SetParams, SetResult, call_args, read_set_result, read_set_value
-from jetbus.peer.blockingfaces import Element, Fetch, Method, Mirror, Sorted, State
-from jetbus.peer.daemons import words_of
+from jetbus.json_types import Json, JsonObject
+from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
-from jetbus.peer.fetching import QUEUE_MAX, Event, Fetching, Policy
-from jetbus.peer.shared import Answer, Slot
-from jetbus.peer.threaded import OnResult, Threaded
-from jetbus.peer.values import Instant, plain, write_moment
-from jetbus.peer.waiting import Waiter
+from jetbus.peer.handles import BlockingElement, Fetch, Method, Mirror, Sorted, State, apply_event
+from jetbus.peer.requests import (
+    BlockingWaiter,
+    CallParams,
+    SetParams,
+    SetReader,
+    SetResult,
+    Waiter,
+    make_args,
+    read_set_value,
+)
+from jetbus.peer.subscription import QUEUE_MAX, Event, Policy, Subscription
+from jetbus.peer.threads import OnResult, ResponseFuture, ThreadedConnection
+from jetbus.peer.values import FINITE_TYPES, Instant, encode_instant
 from jetbus.rules import Rule, rule
+from jetbus.schema import Described
 
-__all__ = ["Element", "Fetch", "Method", "Mirror", "OnResult", "Peer", "Sorted", "State"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BlockingElement", "Fetch", "Method", "Mirror", "OnResult", "Peer", "Sorted", "State"]
 
 
-class Peer(Threaded):
+class Peer(ThreadedConnection):
     """A peer whose calls block, usable from any thread.
 
     >>> with Peer("jet://localhost") as peer:        # doctest: +SKIP
@@ -54,12 +66,14 @@ class Peer(Threaded):
         value: Any = None,
         *,
         on_set: Callable[[Any], Any] | None = None,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
         type: Any = None,  # noqa: A002
+        only_changes: bool = False,
+        **described: Unpack[Described],
     ) -> State:
-        """Own a state. Without ``on_set`` it is read-only; see ``PeerAsync.add_state``."""
-        state = self._make_state(path, value, on_set, access, timeout_s, type)
+        """Add a state that this peer owns. Without ``on_set`` it is read-only; see ``PeerAsync.add_state``."""
+        state = self._make_state(path, value, on_set, access, timeout_s, type, only_changes, described)
         state.add()
         return state
 
@@ -69,37 +83,46 @@ class Peer(Threaded):
         value: Any = None,
         *,
         on_set: Callable[[Any], Any] | None = None,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
         type: Any = None,  # noqa: A002
+        only_changes: bool = False,
         on_result: OnResult | None = None,
+        **described: Unpack[Described],
     ) -> Future[State]:
-        """Own a state, without waiting; the future has the state."""
-        state = self._make_state(path, value, on_set, access, timeout_s, type)
-        return self._ask(lambda answer: self._session.add(state._owned, answer), state, on_result)
+        """Add a state without waiting; the future has its handle."""
+        state = self._make_state(path, value, on_set, access, timeout_s, type, only_changes, described)
+        return self._request_handle(lambda response: self._session.add(state._owned, response), state, on_result)
 
     def _make_state(
         self,
         path: str,
         value: Any,
         on_set: Callable[[Any], Any] | None,
-        access: Mapping[str, Any] | None,
+        access: Mapping[str, Json] | None,
         timeout_s: float | None,
         value_type: Any,
+        only_changes: bool,
+        described: Described,
     ) -> State:
-        handler = None if on_set is None else self._in_callbacks(on_set)
-        return State(self, OwnedState(path, value, handler, access, timeout_s, value_type))
+        # In the callbacks thread, where it may block and use this very peer.
+        handler = None if on_set is None else self._run_in_callbacks(on_set)
+        owned = OwnedState(path, value, handler, access, timeout_s, value_type, only_changes)
+        owned.set_description(described)
+        return State(self, owned)
 
     def add_method(
         self,
         path: str,
         function: Callable[..., Any],
         *,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
+        schema: str | Mapping[str, Json] | None = None,
     ) -> Method:
-        """Own a method: an array becomes positional, an object keyword arguments."""
-        method = Method(self, OwnedMethod(path, self._in_callbacks(function), access, timeout_s), function)
+        """Add a method: an array becomes positional, an object keyword arguments."""
+        method = Method(self, OwnedMethod(path, self._run_in_callbacks(function), access, timeout_s), function)
+        method._owned.schema = schema
         method.add()
         return method
 
@@ -108,17 +131,19 @@ class Peer(Threaded):
         path: str,
         function: Callable[..., Any],
         *,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
+        schema: str | Mapping[str, Json] | None = None,
         on_result: OnResult | None = None,
     ) -> Future[Method]:
-        """Own a method, without waiting; the future has the method."""
-        method = Method(self, OwnedMethod(path, self._in_callbacks(function), access, timeout_s), function)
-        return self._ask(lambda answer: self._session.add(method._owned, answer), method, on_result)
+        """Add a method without waiting; the future has its handle."""
+        method = Method(self, OwnedMethod(path, self._run_in_callbacks(function), access, timeout_s), function)
+        method._owned.schema = schema
+        return self._request_handle(lambda response: self._session.add(method._owned, response), method, on_result)
 
     def _add(self, owned: Owned) -> None:
         self._check_may_wait()
-        slot = Slot()
+        slot = BlockingWaiter()
         self._session.add(owned, slot)
         slot.wait(self._session.answer_s)
 
@@ -127,7 +152,7 @@ class Peer(Threaded):
         return lambda on_set: self.add_state(path, value, on_set=on_set, **options)
 
     def method(self, path: str, **options: Any) -> Callable[[Callable[..., Any]], Method]:
-        """Decorate a function to become a method."""
+        """Decorate a function to make it a method."""
         return lambda function: self.add_method(path, function, **options)
 
     @contextlib.contextmanager
@@ -142,9 +167,9 @@ class Peer(Threaded):
     # -- client
 
     def set(self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False) -> SetResult:
-        """Ask the owner to set a state. The result tells a warning if the owner adapted the value."""
+        """Ask the owner to set a state. The result has the value that it took; see ``PeerAsync.set``."""
         params, read = self._make_set(path, value, timeout_s, value_as_result)
-        return self._routed("set", params, timeout_s, read, path)  # type: ignore[no-any-return]
+        return self._request_owner("set", params, timeout_s, read, path)  # type: ignore[no-any-return]
 
     def set_async(
         self,
@@ -157,20 +182,24 @@ class Peer(Threaded):
     ) -> Future[SetResult]:
         """Ask the owner to set a state, without waiting."""
         params, read = self._make_set(path, value, timeout_s, value_as_result)
-        return self._routed_async("set", params, timeout_s, read, path, on_result)
+        return self._request_owner_async("set", params, timeout_s, read, path, on_result)
 
     def _make_set(
         self, path: str, value: Any, timeout_s: float | None, value_as_result: bool
     ) -> tuple[SetParams, Callable[[Any], SetResult]]:
-        """The parameters of a set and the way to read its answer."""
-        if value_as_result and words_of(self._session.daemon).drops_value_as_result:
+        """Return the parameters of a set and the function that reads its result."""
+        if value_as_result and features_of(self._session.daemon).ignores_value_as_result:
             value_as_result = False
-        read = read_set_value if value_as_result else read_set_result
-        return SetParams(path, plain(value), timeout_s, value_as_result), read
+        # The reader gets the value before it is prepared: the result shows it as others see it.
+        read: Callable[[Any], SetResult] = read_set_value if value_as_result else SetReader(value)
+        if type(value) not in FINITE_TYPES:
+            value = self._session.codec.prepare(value, path)
+        return SetParams(path, value, timeout_s, value_as_result), read
 
     def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Call a method with positional or with keyword arguments."""
-        return self._routed("call", CallParams(path, call_args(args, kwargs), timeout_s), timeout_s, None, path)
+        params = CallParams(path, make_args(path, args, kwargs), timeout_s)
+        return self._request_owner("call", params, timeout_s, None, path)
 
     def call_async(
         self,
@@ -182,19 +211,19 @@ class Peer(Threaded):
         **kwargs: Any,
     ) -> Future[Any]:
         """Call a method, without waiting."""
-        params = CallParams(path, call_args(args, kwargs), timeout_s)
-        return self._routed_async("call", params, timeout_s, None, path, on_result)
+        params = CallParams(path, make_args(path, args, kwargs), timeout_s)
+        return self._request_owner_async("call", params, timeout_s, None, path, on_result)
 
-    def _routed(
+    def _request_owner(
         self, method: str, params: Any, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
     ) -> Any:
         self._check_may_wait()
-        slot = Slot()
-        within_s = self._session.patience_s(timeout_s)
+        slot = BlockingWaiter()
+        within_s = self._session.get_timeout_s(timeout_s)
         self._session.request_now(method, params, slot, read, within_s, path)
         return slot.wait(within_s, path)
 
-    def _routed_async(
+    def _request_owner_async(
         self,
         method: str,
         params: Any,
@@ -203,18 +232,43 @@ class Peer(Threaded):
         path: str,
         on_result: OnResult | None,
     ) -> Future[Any]:
-        answer = Answer()
-        try:  # many of these are under way at once, so that the loop writes them together
-            self._session.request(method, params, answer, read, self._session.patience_s(timeout_s), path)
-        except NotConnected as problem:
-            answer.set_exception(problem)
-        return self._calling_back(answer, on_result)
+        response = ResponseFuture()
+        try:  # usually many of these are open at once, and the loop writes them together
+            self._session.request(method, params, response, read, self._session.get_timeout_s(timeout_s), path)
+        except NotConnected as error:
+            response.set_exception(error)
+        return self._add_callback(response, on_result)
 
-    def get(self, text: str | Rule | None = None, *, as_of: Instant | None = None, **keywords: Any) -> dict[str, Any]:
-        """The states that match now, or matched at an instant, path to value, in order."""
-        return self._run(self._core.get(text, as_of=as_of, **keywords))  # type: ignore[no-any-return]
+    def get(
+        self,
+        path: str,
+        *,
+        default: Any = UNSET,
+        type: Any = None,  # noqa: A002
+        as_of: Instant | None = None,
+    ) -> Any:
+        """Return the value of one state, now or at an instant; see ``PeerAsync.get``."""
+        return self._run(self._core.get(path, default=default, type=type, as_of=as_of))
 
     def get_async(
+        self,
+        path: str,
+        *,
+        default: Any = UNSET,
+        type: Any = None,  # noqa: A002
+        as_of: Instant | None = None,
+        on_result: OnResult | None = None,
+    ) -> Future[Any]:
+        """Get the value of one state, without waiting."""
+        return self._begin(self._core.get(path, default=default, type=type, as_of=as_of), on_result)
+
+    def get_all(
+        self, text: str | Rule | None = None, *, as_of: Instant | None = None, **keywords: Any
+    ) -> dict[str, Any]:
+        """Return the states that match now, or matched at an instant, path to value, in order."""
+        return self._run(self._core.get_all(text, as_of=as_of, **keywords))  # type: ignore[no-any-return]
+
+    def get_all_async(
         self,
         text: str | Rule | None = None,
         *,
@@ -222,73 +276,111 @@ class Peer(Threaded):
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[dict[str, Any]]:
-        """The states that match, without waiting."""
-        return self._begin(self._core.get(text, as_of=as_of, **keywords), on_result)
+        """Get the states that match, without waiting."""
+        return self._begin(self._core.get_all(text, as_of=as_of, **keywords), on_result)
+
+    def history(self, path: str, since: Instant | None = None, until: Instant | None = None) -> pa.Table:
+        """Return the values of one path over time as a ``pyarrow.Table``; see ``PeerAsync.history``."""
+        return self._run(self._core.history(path, since, until))
+
+    def history_async(
+        self,
+        path: str,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        on_result: OnResult | None = None,
+    ) -> Future[pa.Table]:
+        """Get the values of one path over time, without waiting."""
+        return self._begin(self._core.history(path, since, until), on_result)
+
+    def tree(self, as_of: Instant | None = None, text: str | Rule | None = None, **keywords: Any) -> pa.Table:
+        """Return all states and methods at an instant as a ``pyarrow.Table``; see ``PeerAsync.tree``."""
+        return self._run(self._core.tree(as_of, text, **keywords))
+
+    def tree_async(
+        self,
+        as_of: Instant | None = None,
+        text: str | Rule | None = None,
+        *,
+        on_result: OnResult | None = None,
+        **keywords: Any,
+    ) -> Future[pa.Table]:
+        """Get all states and methods at an instant, without waiting."""
+        return self._begin(self._core.tree(as_of, text, **keywords), on_result)
 
     def fetch(
         self,
         text: str | Rule | None = None,
-        callback: Callable[[Any], None] | None = None,
+        callback: Callable[[Any], Any] | None = None,
         *,
         policy: Policy = "latest",
         queue_max: int = QUEUE_MAX,
         type: Any = None,  # noqa: A002
         since: Instant | None = None,
+        schema: bool = False,
+        meta: bool = False,
         **keywords: Any,
     ) -> Fetch:
-        """Be told of everything that matches: iterate over it, or give a callback. See ``PeerAsync.fetch``."""
-        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, keywords)
-        self._session.fetch(fetch._fetching)
+        """Follow everything that matches: iterate over it, or give a callback. See ``PeerAsync.fetch``."""
+        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, keywords)
+        self._session.fetch(fetch._subscription)
         return fetch
 
     def fetch_async(
         self,
         text: str | Rule | None = None,
-        callback: Callable[[Any], None] | None = None,
+        callback: Callable[[Any], Any] | None = None,
         *,
         policy: Policy = "latest",
         queue_max: int = QUEUE_MAX,
         type: Any = None,  # noqa: A002
         since: Instant | None = None,
+        schema: bool = False,
+        meta: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[Fetch]:
-        """Fetch; the future has the fetch as soon as the daemon has accepted it."""
-        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, keywords)
-        return self._fetched(fetch._fetching, fetch, on_result)
+        """Fetch without waiting; the future has the fetch once the daemon has accepted it."""
+        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, keywords)
+        return self._fetch_in_background(fetch._subscription, fetch, on_result)
 
     def _make_fetch(
         self,
         text: str | Rule | None,
-        callback: Callable[[Any], None] | None,
+        callback: Callable[[Any], Any] | None,
         policy: Policy,
         queue_max: int,
         value_type: Any,
         since: Instant | None,
+        schema: bool,
+        meta: bool,
         keywords: dict[str, Any],
     ) -> Fetch:
         wanted = rule(text, **keywords)
-        fetching = Fetching(
+        subscription = Subscription(
             self._session.next_fetch_id(),
             wanted,
             value_type=value_type,
             policy=policy,
             queue_max=queue_max,
-            since=None if since is None else write_moment(since),
+            since=None if since is None else encode_instant(since),
+            schema=schema,
+            meta=meta,
         )
-        return Sorted(self, fetching, callback) if wanted.sort else Fetch(self, fetching, callback)
+        return Sorted(self, subscription, callback) if wanted.sort else Fetch(self, subscription, callback)
 
-    def _fetched(self, fetching: Fetching, face: Any, on_result: OnResult | None) -> Future[Any]:
-        def send(answer: Waiter) -> None:
-            fetching.waiter = answer
-            self._session.fetch(fetching)
+    def _fetch_in_background(self, subscription: Subscription, handle: Any, on_result: OnResult | None) -> Future[Any]:
+        def send(response: Waiter) -> None:
+            subscription.waiter = response
+            self._session.fetch(subscription)
 
-        return self._ask(send, face, on_result)
+        return self._request_handle(send, handle, on_result)
 
     def mirror(self, text: str | Rule | None = None, *, type: Any = None, **keywords: Any) -> Mirror:  # noqa: A002
-        """A live dict of everything that matches."""
+        """Return a live dict of everything that matches."""
         mirror = self._make_mirror(text, type, keywords)
-        self._session.fetch(mirror._fetch._fetching)
+        self._session.fetch(mirror._fetch._subscription)
         return mirror
 
     def mirror_async(
@@ -299,22 +391,22 @@ class Peer(Threaded):
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[Mirror]:
-        """A live dict; the future has it as soon as the daemon has accepted its fetch."""
+        """Mirror without waiting; the future has the live dict once the daemon has accepted its fetch."""
         mirror = self._make_mirror(text, type, keywords)
-        return self._fetched(mirror._fetch._fetching, mirror, on_result)
+        return self._fetch_in_background(mirror._fetch._subscription, mirror, on_result)
 
     def _make_mirror(self, text: str | Rule | None, value_type: Any, keywords: dict[str, Any]) -> Mirror:
         values: dict[str, Any] = {}
-        fetching = Fetching(
+        subscription = Subscription(
             self._session.next_fetch_id(),
             rule(text, **keywords),
             value_type=value_type,
-            callback=functools.partial(take_in, values),
+            callback=functools.partial(apply_event, values),
         )
-        return Mirror(self, fetching, values)
+        return Mirror(self, subscription, values)
 
     def wait_for(self, text: str | Rule | None = None, *, timeout_s: float | None = None, **keywords: Any) -> Event:
-        """Wait until something matches, and give the event that told it."""
+        """Wait until something matches and return its event."""
         return self._run(self._core.wait_for(text, timeout_s=timeout_s, **keywords))  # type: ignore[no-any-return]
 
     def wait_for_async(
@@ -325,15 +417,15 @@ class Peer(Threaded):
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[Event]:
-        """The event that tells that something matches, without waiting for it here."""
+        """Return a future of the event of the first match."""
         return self._begin(self._core.wait_for(text, timeout_s=timeout_s, **keywords), on_result)
 
-    def info(self) -> dict[str, Any]:
-        """What the daemon says of itself."""
+    def info(self) -> JsonObject:
+        """Return what the daemon says about itself."""
         return self._run(self._core.info())  # type: ignore[no-any-return]
 
-    def info_async(self, *, on_result: OnResult | None = None) -> Future[dict[str, Any]]:
-        """What the daemon says of itself, without waiting."""
+    def info_async(self, *, on_result: OnResult | None = None) -> Future[JsonObject]:
+        """Ask what the daemon says about itself, without waiting."""
         return self._begin(self._core.info(), on_result)
 
     def config(self, **settings: Any) -> None:
@@ -344,10 +436,10 @@ class Peer(Threaded):
         """Tell the daemon about this peer, without waiting."""
         return self._begin(self._core.config(**settings), on_result)
 
-    def authenticate(self, user: str, password: str) -> Any:
+    def authenticate(self, user: str, password: str) -> Json:
         """Log in; must come before the first fetch. Also used when the connection comes back."""
         return self._run(self._core.authenticate(user, password))
 
-    def authenticate_async(self, user: str, password: str, *, on_result: OnResult | None = None) -> Future[Any]:
+    def authenticate_async(self, user: str, password: str, *, on_result: OnResult | None = None) -> Future[Json]:
         """Log in, without waiting."""
         return self._begin(self._core.authenticate(user, password), on_result)

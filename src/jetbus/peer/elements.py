@@ -1,8 +1,8 @@
-"""What a peer owns: states and methods, and how a request from the bus is answered.
+"""States and methods that a peer owns, and the responses to requests for them.
 
-A set is accepted by returning nothing, adapted by returning another value, and refused by raising. An ``Awaitable``
-is answered when it is done. The change goes out before the answer, so that whoever sets and fetches sees the change
-first.
+An ``on_set`` accepts a value by returning None, adapts it by returning another value, and refuses it by raising. If it
+returns an awaitable, the response waits for it. The change goes out before the response, so that a peer that sets a
+state and fetches it sees the change first.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from jetbus.errors import JetError, MissingParam, NotMethod, NotState, Refused
-from jetbus.peer.values import decode_value, encode_value, plain, read_args, read_value
-from jetbus.wire import jsonrpc
+from jetbus.errors import InvalidValue, JetError, MissingParam, NotMethod, NotState, Refused
+from jetbus.json_types import Json, JsonObject
+from jetbus.peer.values import decode_value, encode_value, read_args, read_value
+from jetbus.schema import Described, make_schema
+
+if TYPE_CHECKING:
+    from jetbus.peer.session import PeerSession
 
 log = logging.getLogger("jetbus.peer")
 
 WARN_ADAPTED = 1
+"""Code of the warning that a set took another value; existing clients know it."""
 
 
 class _Unchanged:
@@ -34,26 +39,31 @@ UNCHANGED: Any = _Unchanged()
 
 
 class Adapted(Struct, frozen=True):
-    """Returned by ``on_set``: accepted with another value than asked for, and why."""
+    """Returned by ``on_set``: accepted with another value than the requested one, and why."""
 
     value: Any
     message: str = ""
 
 
 class Owned:
-    """A state or method this peer has hung, or will hang, into the bus."""
+    """A state or method that this peer owns."""
 
-    def __init__(self, path: str, access: Mapping[str, Any] | None, timeout_s: float | None) -> None:
+    def __init__(self, path: str, access: Mapping[str, Json] | None, timeout_s: float | None) -> None:
         self.path = path
-        self.path_json = jsonrpc.encode(path)
         self.access = access
         self.timeout_s = timeout_s
+        self.schema: str | Mapping[str, Json] | None = None
+        """Its description, which only daemons of jetbus are sent."""
         self.added = False
-        """Whether it is to be on the bus; it comes back by itself after a reconnect."""
+        """True if it should be on the bus; the session adds it again after a reconnect."""
+        self.change_head = b""
+        """Start of its changes, from the codec; encoding the path for each of them would cost as much as the value."""
 
-    def describe(self) -> dict[str, Any]:
-        """The parameters of its add."""
-        params: dict[str, Any] = {"path": self.path}
+    def describe(self, *, fully: bool = True) -> JsonObject:
+        """Return the parameters of its add; ``fully`` with those that only jetbus knows."""
+        params: JsonObject = {"path": self.path}
+        if fully and self.schema is not None:
+            params["schema"] = self.schema
         if self.access is not None:
             params["access"] = self.access
         if self.timeout_s is not None:
@@ -62,85 +72,127 @@ class Owned:
 
 
 class OwnedState(Owned):
-    """A state: a value that everybody sees and, with ``on_set``, may ask to be changed."""
+    """A state: a value that everybody sees and, with ``on_set``, may ask to change."""
 
     def __init__(
         self,
         path: str,
         value: Any,
         on_set: Callable[[Any], Any] | None,
-        access: Mapping[str, Any] | None,
+        access: Mapping[str, Json] | None,
         timeout_s: float | None,
         value_type: Any,
+        only_changes: bool = False,
     ) -> None:
         super().__init__(path, access, timeout_s)
         self.value = value
-        self.change_head = b'{"method":"change","params":{"path":' + self.path_json + b',"value":'
-        """How the messages begin that tell its value."""
         self.is_long = False
-        """Whether it has had a value of a length that the daemon may not take."""
+        """True if it has had a value that may be too long for the daemon."""
         self.fallback: Any = None
-        """The value to go back to if the daemon turns out not to take a longer one."""
+        """The value to return to if the daemon turns out to refuse a longer one."""
         self.on_set = on_set
         self.type = value_type
+        self._only_changes = only_changes
+        self.is_checked = value_type is not None or only_changes
+        """True if ``check`` has something to do."""
+        self.sent_text = b""
+        """Encoded value of the last change, with ``only_changes``; the value itself may be a list that its owner has
+        changed meanwhile."""
+        self.checks = False
+        """True if the daemon is to refuse values that do not fit the schema."""
+        self.meta: JsonObject | None = None
+        """Time and quality of the value, as parameters; None if it has none."""
 
-    def describe(self) -> dict[str, Any]:
-        params = super().describe() | {"value": plain(self.value)}
+    def set_description(self, described: Described) -> None:
+        """Describe it by the owner's keywords; replaces all that it was described by."""
+        self.schema, self.checks = make_schema(self.type, described), described.get("check", self.checks)
+
+    def describe(self, *, fully: bool = True) -> JsonObject:
+        params = super().describe(fully=fully) | {"value": self.value}
         if self.on_set is None:
             params["fetchOnly"] = True
+        if fully and self.checks:
+            params["check"] = "schema"
+        if fully and self.meta is not None:
+            params |= self.meta
         return params
 
-    def asked(self, value: Any) -> Any:
-        """Run ``on_set`` with the value asked for."""
+    def start(self) -> None:
+        """Check the value that the state is added with; the first change is sent whatever its value."""
+        self.sent_text = b""
+        if self.value is not None:
+            self._check_type(self.value)
+
+    def check(self, value: Any, text: bytes) -> bool:
+        """Tell whether a change is to be sent, given its encoded value; raise ``InvalidValue`` for a wrong type."""
+        self._check_type(value)
+        if not self._only_changes:
+            return True
+        is_new, self.sent_text = text != self.sent_text, text
+        return is_new
+
+    def _check_type(self, value: Any) -> None:
+        """Raise ``InvalidValue`` if a value of the owner does not fit the state's type."""
+        if self.type is None:
+            return
+        try:
+            # By way of JSON, because the value must fit as others will see it, with datetimes and dataclasses encoded.
+            msgspec.json.decode(encode_value(value), type=self.type)
+        except msgspec.ValidationError as error:
+            raise InvalidValue(self.path, str(error)) from None
+
+    def run_on_set(self, value: Any) -> Any:
+        """Run ``on_set`` with the requested value."""
         if self.on_set is None:
             raise Refused("Invalid params", {"fetchOnly": self.path})
         return self.on_set(value)
 
     def read(self, raw: Raw) -> Any:
-        """The value asked for, as the state's type."""
+        """Decode a requested value as the state's type."""
         if self.type is None:
             return read_value(_decode_argument(raw))
         try:
             return msgspec.json.decode(raw, type=self.type)
-        except msgspec.ValidationError as problem:
-            raise _invalid_argument(str(problem)) from None
+        except msgspec.ValidationError as error:
+            raise _invalid_argument(str(error)) from None
 
 
 class OwnedMethod(Owned):
     """A method: a function that everybody may call. Arrays become positional, objects keyword arguments."""
 
     def __init__(
-        self, path: str, function: Callable[..., Any], access: Mapping[str, Any] | None, timeout_s: float | None
+        self, path: str, function: Callable[..., Json], access: Mapping[str, Json] | None, timeout_s: float | None
     ) -> None:
         super().__init__(path, access, timeout_s)
         self.function = function
-        self._signature = _signature(function)
+        self._signature = _get_signature(function)
 
-    def called(self, args: Any) -> Any:
-        """Run the function, unless the arguments do not fit it."""
+    def run(self, args: Any) -> Any:
+        """Run the function, unless the arguments do not fit its signature."""
         positional, named = (args, {}) if isinstance(args, list) else ((), args)
         if not isinstance(named, dict):
             raise _invalid_argument("arguments are an array or an object")
         if self._signature is not None:
+            # Before the call: a TypeError from within the function must not be taken for wrong arguments.
             try:
                 self._signature.bind(*positional, **named)
-            except TypeError as problem:
-                raise _invalid_argument(f"{problem}; the method takes {self._signature}") from None
+            except TypeError as error:
+                raise _invalid_argument(f"{error}; the method takes {self._signature}") from None
         return self.function(*positional, **named)
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def _get_signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None  # some built-ins have none
 
 
-def _decode_argument(raw: Raw) -> Any:
+def _decode_argument(raw: Raw) -> Json:
     try:
         return decode_value(raw)
-    except ValueError as problem:
-        raise _invalid_argument(str(problem)) from None
+    except ValueError as error:
+        raise _invalid_argument(str(error)) from None
 
 
 def _invalid_argument(text: str) -> Refused:
@@ -151,34 +203,40 @@ def _internal(text: str) -> Refused:
     return Refused("Internal error", {"reason": text, "message": text}, code=-32603)
 
 
-def error_of(problem: BaseException, path: str) -> JetError:
-    """What to answer when a handler raised: its own error as it is, a ValueError as an invalid argument."""
-    if isinstance(problem, Refused) or (isinstance(problem, JetError) and problem.data is not None):
-        return problem
-    if isinstance(problem, ValueError):
-        return _invalid_argument(str(problem))
-    log.error("the handler of %s failed", path, exc_info=problem)
-    return _internal(f"{type(problem).__name__}: {problem}")
+def convert_error(error: BaseException, path: str) -> JetError:
+    """Return the error to respond with: errors of the bus as they are, a ValueError as an invalid argument."""
+    if isinstance(error, Refused) or (isinstance(error, JetError) and error.data is not None):
+        return error
+    if isinstance(error, ValueError | InvalidValue):
+        return _invalid_argument(str(error))
+    log.error("the handler of %s failed", path, exc_info=error)
+    return _internal(f"{type(error).__name__}: {error}")
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except ValueError:
+        return False  # arrays of numpy compare element by element
 
 
 Spawn = Callable[[Awaitable[Any], Callable[[Any, BaseException | None], None]], None]
-"""Await something aside, then call with its result or what it raised."""
+"""Awaits something in the background, then calls a function with the result or the exception."""
 
 
-class Answering:
-    """One routed request: runs the handler, now or aside, and answers."""
+class Responder:
+    """One routed request: runs the handler, at once or in the background, and sends the response."""
 
-    def __init__(
-        self, owned: Owned, request_id: bytes, send: Callable[[bytes], None], change: Callable[[OwnedState, Any], None]
-    ) -> None:
+    def __init__(self, session: PeerSession, owned: Owned, request_id: bytes, spawn: Spawn) -> None:
+        self._session = session
         self._owned = owned
         self._id = request_id
-        self._send = send
-        self._change = change
-        self._asked: Any = None
+        self._spawn = spawn
+        self._requested: Any = None
         self._value_as_result = False
 
-    def set(self, params: dict[str, Raw], spawn: Spawn) -> None:
+    def set(self, params: dict[str, Raw]) -> None:
+        """Handle a set."""
         self._value_as_result = params.get("valueAsResult") == Raw(b"true")
 
         def run() -> Any:
@@ -186,64 +244,72 @@ class Answering:
                 raise NotState(self._owned.path)
             if "value" not in params:
                 raise MissingParam("value")
-            self._asked = self._owned.read(params["value"])
-            return self._owned.asked(self._asked)
+            self._requested = self._owned.read(params["value"])
+            return self._owned.run_on_set(self._requested)
 
-        self._run(run, spawn)
+        self._run(run)
 
-    def call(self, args: Raw, spawn: Spawn) -> None:
+    def call(self, args: Raw) -> None:
+        """Handle a call."""
+
         def run() -> Any:
             if not isinstance(self._owned, OwnedMethod):
                 raise NotMethod(self._owned.path)
-            return self._owned.called(read_args(_decode_argument(args)) if args else {})
+            return self._owned.run(read_args(_decode_argument(args)) if args else {})
 
-        self._run(run, spawn)
+        self._run(run)
 
-    def _run(self, handler: Callable[[], Any], spawn: Spawn) -> None:
+    def _run(self, handler: Callable[[], Any]) -> None:
         try:
             outcome = handler()
-        except Exception as problem:
-            self._done(None, problem)
+        except Exception as error:
+            self._respond(None, error)
             return
         if hasattr(outcome, "__await__"):
-            spawn(outcome, self._done)
+            self._spawn(outcome, self._respond)
         else:
-            self._done(outcome, None)
+            self._respond(outcome, None)
 
-    def _done(self, outcome: Any, problem: BaseException | None) -> None:
-        if problem is None:
+    def _respond(self, outcome: Any, error: BaseException | None) -> None:
+        if error is None:
             try:
-                answer = encode_value(self._accept(outcome) if isinstance(self._owned, OwnedState) else outcome)
-            except JetError as refused:
-                problem = refused
-            except Exception as unfit:
-                problem = _internal(f"the answer cannot be told as JSON: {unfit}")
-        if not self._id:
+                result = self._accept(outcome) if isinstance(self._owned, OwnedState) else outcome
+                if self._id:
+                    self._session.send_result(self._id, result)
+            except JetError as refusal:
+                error = refusal
+            except Exception as problem:
+                error = _internal(f"cannot encode the result as JSON: {problem}")
+        # Without an id it was a notification: nobody waits for a response, not even for an error.
+        if error is None or not self._id:
             return
-        if problem is None:
-            self._send(jsonrpc.result(self._id, answer))
-        else:
-            self._send(jsonrpc.failure(self._id, self._told(problem)))
-
-    def _told(self, problem: BaseException) -> bytes:
+        if isinstance(error, TypeError) and isinstance(self._owned, OwnedState):
+            # Nearly always a value of a wrong type, which is the requester's mistake: no reason for a traceback.
+            log.warning("%s refused an invalid value (%s); give the state a type", self._owned.path, error)
+            error = _invalid_argument(f"invalid value: {error}")
         try:
-            return jsonrpc.encode(error_of(problem, self._owned.path).wire())
-        except Exception as unfit:
-            return jsonrpc.encode(_internal(f"{problem}; its data cannot be told as JSON: {unfit}").wire())
+            self._session.send_error(self._id, convert_error(error, self._owned.path))
+        except Exception as problem:
+            self._session.send_error(self._id, _internal(f"{error}; cannot encode its data as JSON: {problem}"))
 
     def _accept(self, outcome: Any) -> Any:
-        """Take over what a set ended in; gives the result to answer with."""
+        """Change the state as ``on_set`` decided; return the result of the request."""
         state = self._owned
         assert isinstance(state, OwnedState)  # noqa: S101
         message = ""
-        value = self._asked if outcome is None else outcome
+        value = self._requested if outcome is None else outcome
         if isinstance(outcome, Adapted):
             value, message = outcome.value, outcome.message
+        # The change goes out before the response; see the head of this module.
         if outcome is not UNCHANGED:
-            self._change(state, value)
+            self._session.change(state, value)
         if self._value_as_result:
             return state.value
-        if outcome is None or outcome is UNCHANGED or (not isinstance(outcome, Adapted) and value == self._asked):
+        if (
+            outcome is None
+            or outcome is UNCHANGED
+            or (not isinstance(outcome, Adapted) and _is_equal(value, self._requested))
+        ):
             return {}
         warning = {"code": WARN_ADAPTED, "message": message} if message else {"code": WARN_ADAPTED}
         return {"warning": warning}

@@ -1,111 +1,130 @@
-"""Lengths of messages: which the daemon has taken, and which it has answered by closing the connection.
+"""Lengths of messages: which the daemon has accepted, and which made it close the connection.
 
-Every daemon has a limit, cjet one of 512 bytes, and none says a word when a message is longer: it closes the
-connection. A peer that then says everything again would run into the same limit for ever. So a session notes the long
-messages of a connection; only those longer than all before them, since no other can be the first that is too long. A
-request that was answered, or a later one, proves that a message has arrived. When the connection ends, the first
-request without an answer is the one to accuse if it is a long one, else the longest change before it. That may be
-chance: daemons are restarted. So the first accusation is only a doubt, which ends when all that is said again on the
-next connection is answered, and a second one in a row is taken as the daemon's limit. Nothing here does I/O or knows
-the time.
+Every daemon limits the length of a message (cjet to 512 bytes), and none reports it: it just closes the connection. A
+peer that reconnects and sends everything again would hit the same limit for ever. So a session works out which message
+was too long::
+
+    sent on this connection      request 1    long change    request 2 (long)    request 3
+    answered before it closed    yes                         no                  no
+                                                             ^ suspect
+
+A session notes its long messages, but only those longer than all before, since no other can be the first that is too
+long. A response to a request proves that it and everything before it has arrived. When the connection ends, the suspect
+is the first request without a response if that is a long one, else the longest change before it.
+
+That may be chance, for daemons are restarted. So a first suspicion has few consequences: it is dropped when everything
+that is sent again on the next connection is answered. Only a second one in a row counts as the daemon's limit. Nothing
+here does I/O or knows the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jetbus.peer.elements import OwnedState
 
 SHORT_BYTES = 256
-"""No daemon is expected to refuse a message as short as this."""
+"""Every daemon is expected to accept a message as short as this."""
 NOTED_MAX = 64
-"""How many long messages are remembered, those that have arrived not counted; older ones are forgotten."""
+"""Limit of long messages whose arrival is unknown; older ones are forgotten."""
 
 
-class Noted(NamedTuple):
+class LongMessage(NamedTuple):
     """A message that is longer than all before it on this connection."""
 
     size: int
     number: int
-    """The number of the request; of a change that of the request before it."""
+    """The number of the request; for a change that of the request before it."""
     is_request: bool
-    subject: Any
-    """The state it is about, if it gives one its value."""
+    state: OwnedState | None
+    """The state whose value it carries, if it is a change."""
 
 
-class Accusation(NamedTuple):
+class Suspicion(NamedTuple):
     """The message on which the daemon seems to have closed the connection."""
 
-    noted: Noted
-    confirmed: bool
-    """Whether it is not the first one in a row."""
+    message: LongMessage
+    is_confirmed: bool
+    """True if it is the second one in a row."""
 
 
 class Lengths:
-    """What a session knows of the lengths that its daemon takes."""
+    """Lengths that the daemon of a session accepts, as far as they are known."""
 
     def __init__(self) -> None:
         self.refused: float = float("inf")
-        """A message of this length or more is refused for certain."""
+        """The daemon refuses messages of this length or more."""
         self.batch: float = float("inf")
-        """A batch of this length or more is sent in parts; that harms nobody, so that a doubt is enough."""
-        self.passed = SHORT_BYTES
-        """A message of this length has arrived, or is short enough for every daemon."""
-        self._doubted: float = float("inf")
-        """The length of the message that the last connection may have ended on."""
-        self._noted: list[Noted] = []
+        """Batches of this length or more are split; that harms nobody, so a first suspicion is enough."""
+        self.accepted = SHORT_BYTES
+        """The daemon accepts messages of this length."""
+        self._suspected: float = float("inf")
+        """Length of the message that the last connection may have ended on."""
+        self._unproven: list[LongMessage] = []
         self.unremarkable = SHORT_BYTES
         """Messages up to this length need not be noted."""
 
-    def note(self, noted: Noted, pending: Container[int], last: int) -> None:
-        """Remember a long message; ``pending`` are the requests without an answer, ``last`` is the latest of all."""
-        if len(self._noted) >= NOTED_MAX:
-            self.forget_arrived(pending, last)
-            del self._noted[: 1 - NOTED_MAX]
-        if self._noted and not noted.is_request and self._noted[-1][1:3] == noted[1:3]:
-            self._noted.pop()  # between two requests only the longest matters
-        self._noted.append(noted)
-        self.unremarkable = noted.size
+    def note(self, message: LongMessage, open_requests: Container[int], last: int) -> None:
+        """Note a long message; ``last`` is the number of the latest request."""
+        if len(self._unproven) >= NOTED_MAX:
+            self.forget_arrived(open_requests, last)
+            # The oldest go: they have most likely arrived, and their requests just take long.
+            del self._unproven[: 1 - NOTED_MAX]
+        if self._unproven and not message.is_request and self._unproven[-1][1:3] == message[1:3]:
+            self._unproven.pop()  # between two requests only the longest matters
+        self._unproven.append(message)
+        self.unremarkable = message.size
 
-    def on_lost(self, pending: Container[int], last: int) -> Accusation | None:
-        """The connection has ended; returns the message that it may have ended on."""
-        answered = self.forget_arrived(pending, last)
-        unproven, self._noted = self._noted, []
-        self.unremarkable = self.passed
-        accused = _accused(unproven, answered + 1 if answered < last else None)
-        if accused is None:
+    def on_lost(self, open_requests: Container[int], last: int) -> Suspicion | None:
+        """Return the message that the connection may have ended on."""
+        answered = self.forget_arrived(open_requests, last)
+        unproven, self._unproven = self._unproven, []
+        self.unremarkable = self.accepted
+        suspect = _find_suspect(unproven, answered + 1 if answered < last else None)
+        if suspect is None:
             return None
-        confirmed = accused.is_request and self._doubted < float("inf")
-        if confirmed:
-            self.refused = min(self.refused, self._doubted, accused.size)
-        elif accused.subject is None and not accused.is_request:
-            self.batch = min(self.batch, accused.size)
-        self._doubted = accused.size
-        return Accusation(accused, confirmed)
+        # A change alone proves nothing: it has no response, so anything behind it may have been the cause.
+        is_confirmed = suspect.is_request and self._suspected < float("inf")
+        if is_confirmed:
+            self.refused = min(self.refused, self._suspected, suspect.size)
+        elif suspect.state is None and not suspect.is_request:
+            self.batch = min(self.batch, suspect.size)
+        self._suspected = suspect.size
+        return Suspicion(suspect, is_confirmed)
 
     def on_settled(self) -> None:
-        """All that was said again on a new connection is answered: what was doubted has not been the reason."""
-        self._doubted = float("inf")
+        """Drop the suspicion: everything that was sent again on the new connection is answered."""
+        self._suspected = float("inf")
 
-    def forget_arrived(self, pending: Container[int], last: int) -> int:
-        """Forget the messages that have arrived; returns the number of the latest request that was answered."""
-        while last > 0 and last in pending:
+    def forget_arrived(self, open_requests: Container[int], last: int) -> int:
+        """Forget the messages that have arrived; return the number of the latest request with a response."""
+        # A response proves that all messages before its request have arrived, too.
+        while last > 0 and last in open_requests:
             last -= 1
-        arrived = [noted for noted in self._noted if noted.number < last or (noted.is_request and noted.number == last)]
-        for noted in arrived:
-            self.passed = max(self.passed, noted.size)
-            self._noted.remove(noted)
+        arrived = [one for one in self._unproven if one.number < last or (one.is_request and one.number == last)]
+        for message in arrived:
+            self.accepted = max(self.accepted, message.size)
+            self._unproven.remove(message)
         return last
 
     @property
-    def are_noted(self) -> bool:
-        """Whether there are long messages of which it is not known whether they have arrived."""
-        return bool(self._noted)
+    def has_unproven(self) -> bool:
+        """True if there are long messages of which it is not known whether they have arrived."""
+        return bool(self._unproven)
+
+    @property
+    def unproven_count(self) -> int:
+        """Number of these messages."""
+        return len(self._unproven)
 
 
-def _accused(unproven: list[Noted], unanswered: int | None) -> Noted | None:
-    """The message to accuse; ``unanswered`` is the first request behind the last answer."""
-    for noted in unproven:
-        if noted.is_request and noted.number == unanswered:
-            return noted
-    before = [noted for noted in unproven if unanswered is None or noted.number < unanswered]
+def _find_suspect(unproven: list[LongMessage], unanswered: int | None) -> LongMessage | None:
+    """Return the suspect; ``unanswered`` is the first request after the last response."""
+    for message in unproven:
+        if message.is_request and message.number == unanswered:
+            return message
+    # Each noted message is longer than those before it, so the last one is the longest.
+    before = [message for message in unproven if unanswered is None or message.number < unanswered]
     return before[-1] if before else None

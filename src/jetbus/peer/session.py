@@ -1,21 +1,40 @@
-"""One end of a conversation with a daemon, without I/O: messages in, messages out, and who waits for which.
+"""The session of a peer, without I/O: what it owns and fetches, and who waits for which response.
 
-The session knows what this peer owns and fetches, so that it can say everything again on a new connection. The faces
-(``aio``, ``blocking``) give it messages and a place to put its own; they own sockets, time and threads.
+A session outlives its connections. It knows everything that this peer has added and fetched, so that it can send all of
+it again on the next one. It does not know sockets, time or threads; those who do (``connection``, ``threads``,
+``simple``) call it::
+
+    begin_connection(codec)     a connection is being made; only ``introduce`` may send
+    on_connected()              the daemon knows the peer: add and fetch everything again
+    receive(payloads)           what arrived, in order
+    take_out()                  what is to be written; ``on_output`` announces it
+    expire(now)                 end requests whose time is over
+    on_lost() / on_closed()     the connection is gone, for now or for good
+
+Messages become payloads in the codec of the connection, at the moment they are sent.
+
+**Batches.** Between ``begin_batch`` and ``end_batch`` messages stay at the end of ``out``, from ``_batch_start`` on,
+where ``take_out`` leaves them. ``end_batch`` joins them to one message, or to several if the daemon does not accept one
+as long as that.
+
+**Order.** Responses, events and requests are handled in the order in which they came: an owner's change arrives before
+the response to the set that caused it. Consecutive events of one fetch are handed over together, since events come in
+long runs and most of the cost is in the handing over.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
 
 from jetbus.errors import (
     ConnectionLost,
+    Invalid,
     JetError,
     MessageTooLong,
     NotConnected,
@@ -24,114 +43,65 @@ from jetbus.errors import (
     TimedOut,
     from_wire,
 )
-from jetbus.peer.asking import DONE, SET_DONE, read_set_result
-from jetbus.peer.daemons import words_of
-from jetbus.peer.elements import Answering, Owned, OwnedMethod, OwnedState, Spawn
-from jetbus.peer.fetching import Event, Fetching
-from jetbus.peer.lengths import Accusation, Lengths, Noted
+from jetbus.json_types import DaemonInfo, Json, JsonObject
+from jetbus.paths import DAEMON_NODE, is_daemons
+from jetbus.peer.codec import Codec, Details, Incoming, JsonCodec, OutgoingRequest, RoutedRequest, read_routed_request
+from jetbus.peer.compat import features_of
+from jetbus.peer.elements import Owned, OwnedMethod, OwnedState, Responder, Spawn
+from jetbus.peer.lengths import Lengths, LongMessage, Suspicion
+from jetbus.peer.requests import (
+    DONE,
+    AdaptedWaiter,
+    AddWaiter,
+    FetchWaiter,
+    OpenRequest,
+    ReaddWaiter,
+    SessionWaiter,
+    SetReader,
+    SetResult,
+    SettleWaiter,
+    SyncWaiter,
+    Waiter,
+    daemon_timed_out,
+)
+from jetbus.peer.subscription import Event, Subscription, note_receipt
 from jetbus.peer.values import (
+    FINITE_TYPES,
+    INFINITY_START,
     JSON_TYPES,
+    NAN_START,
+    NULL_START,
+    check_finite,
     decode_entries,
-    encode_plain,
     encode_value,
-    may_tell_blobs,
-    plain,
+    may_be_non_finite,
     read_value,
 )
-from jetbus.peer.waiting import Added, AddedAgain, Fetched, Reaction, Request, Settled, Synced, Waiter
 from jetbus.wire import jsonrpc
+from jetbus.wire.jsonrpc import Envelope
 
 log = logging.getLogger("jetbus.peer")
 
 ROUTED_S = 5.0
-"""How long daemons wait for an owner unless told otherwise."""
+"""Default time that daemons wait for an owner."""
 GRACE_S = 2.0
-"""How much longer than the daemon a peer waits."""
+"""Time that a peer waits longer than the daemon."""
 ADDS_MAX = 3
-"""Tries to add something again: with its value, with an older one, and with none."""
+"""Attempts to add a state again: with its value, with an older one, and with none."""
 ANSWER_S = 60.0
-"""How long the daemon itself may take to answer; a long list or a look into the past takes a while."""
+"""Time limit for answers of the daemon itself; a long list or a query of the past takes a while."""
+
+_NO_REQUEST: OpenRequest = (SessionWaiter(), None, 0.0, 0.0, "")
+"""Stands for the request of a response that nobody waits for any more."""
 
 
-def silent(within_s: float) -> TimedOut:
-    """The daemon has not answered something that it answers itself."""
-    return TimedOut(
-        None,
-        f"the daemon has not answered for {within_s:g} s; it may hang or be stopped: look after it, or connect anew",
-    )
-
-
-class Heard(Struct, gc=False):
-    """What a daemon says: a response, a notification or a routed request, read in one pass."""
-
-    id: int | str | None = None
-    result: Any = None
-    error: Any = None
-    method: str | None = None
-    params: Event | list[Any] | None = None
-
-
-_decode = msgspec.json.Decoder(Heard).decode
-
-
-def _decode_one(text: bytes) -> list[Heard]:
-    return [_decode(text)]
-
-
-_decode_all = msgspec.json.Decoder(list[Heard]).decode
-
-
-class Asked(Struct, gc=False):
-    """A request, as it is said."""
-
-    id: int
-    method: str
-    params: Any
-
-
-_IN_BATCHES = b'{"method":"config","params":{"batches":true}}'
-_NOBODY: Request = (Reaction(), None, 0.0, 0.0, "")
-"""Who waits for a response that nobody waits for any more."""
-
-
-def _decoded(decode: Callable[[bytes], list[Heard]], text: bytes) -> list[Heard] | None:
-    """What was said; None if it is not of the usual form."""
-    try:
-        return decode(text)
-    except jsonrpc.UNREADABLE:
-        return None
-
-
-class _Texts:
-    """The texts of messages that were read together; a batch is taken apart only if one of them is asked for."""
-
-    __slots__ = ("_blobs", "_count", "_members", "_whole")
-
-    def __init__(self, whole: bytes, count: int, members: list[bytes] | None = None) -> None:
-        self._whole = whole
-        self._count = count
-        self._members = members
-        self._blobs: bool | None = None
-
-    def __getitem__(self, number: int) -> bytes:
-        if self._members is None:
-            self._members = jsonrpc.read_batch(self._whole)
-        return self._members[number]
-
-    def blobs(self) -> bool:
-        """Whether a value in any of them may stand for bytes."""
-        if self._blobs is None:
-            self._blobs = may_tell_blobs(self._whole, self._count)
-        return self._blobs
-
-
-def as_one(messages: list[bytes]) -> bytes:
-    """Messages as one: a batch, unless it is one already."""
+def join_batch(messages: list[bytes]) -> bytes:
+    """Join JSON messages to a batch; a single one stays as it is."""
     return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
 
 
-def _in_parts(messages: list[bytes], limit: float) -> list[bytes]:
-    """Messages as batches shorter than a limit; a single one may be longer."""
+def _split_batch(messages: list[bytes], limit: float) -> list[bytes]:
+    """Join messages to batches shorter than a limit; a single message may be longer."""
     parts: list[list[bytes]] = []
     size = 0
     for message in messages:
@@ -140,106 +110,105 @@ def _in_parts(messages: list[bytes], limit: float) -> list[bytes]:
             size = 1
         parts[-1].append(message)
         size += len(message) + 1
-    return [as_one(part) for part in parts]
+    return [join_batch(part) for part in parts]
 
 
-def _first_number(messages: list[bytes]) -> int | None:
-    """The number of the first request among messages."""
-    for message in messages:
-        number = message[6 : message.find(b",")]
-        if message.startswith(b'{"id":') and number.isdigit():
-            return int(number)
-    return None
-
-
-class Session:
-    """What a peer is on the bus, over any number of connections."""
+class PeerSession:
+    """One end of the conversation with a daemon, over any number of connections."""
 
     def __init__(self, spawn: Spawn) -> None:
         self.connected = False
         self.answer_s = ANSWER_S
-        """How long the daemon may take for what it answers itself."""
+        """Time limit for what the daemon answers itself."""
+        self.owned: dict[str, Owned] = {}
+        self._use_codec(JsonCodec())
         self.out: list[bytes] = []
-        """Messages to be sent, oldest first."""
+        """Payloads to be written, oldest first."""
         self.on_output: Callable[[], None] = lambda: None
         """Called when ``out`` is about to be no longer empty, or may be taken out again."""
         self.on_clash: Callable[[Owned, JetError], None] = lambda _owned, _error: None
         """Called when something could not be added again after a reconnect."""
         self.on_settled: Callable[[], None] = lambda: None
-        """Called when the daemon has answered all that was said again on a new connection."""
+        """Called when the daemon has answered everything that was sent again on a new connection."""
         self._lengths = Lengths()
         self._long_bytes = self._lengths.unremarkable
-        self._passed_bytes = self._lengths.passed
-        self._watches_requests = True
-        """Whether the length of every request is looked at. Our daemon takes far longer ones than anybody sends; there
-        it is only done for what is said again on every connection."""
-        self.owned: dict[str, Owned] = {}
-        self.fetches: dict[str, Fetching] = {}
-        self.daemon: dict[str, Any] = {}
-        """What the daemon says of itself, once it has."""
-        self._requests: dict[int, Request] = {}
-        self._given_up: set[int] = set()
-        """Requests that nobody waits for any more and that were not answered, while that matters for ``lengths``."""
+        self._accepted_bytes = self._lengths.accepted
+        self._checks_lengths = True
+        """True if the length of every request is checked. jetbus accepts far longer ones than anybody sends; there it
+        is only done for what is sent again on every connection."""
+        self.fetches: dict[str, Subscription] = {}
+        self.daemon: DaemonInfo = {}
+        """The daemon's answer to ``info``."""
+        self._requests: dict[int, OpenRequest] = {}
+        self._abandoned: set[int] = set()
+        """Unanswered requests that nobody waits for any more, as long as that matters for ``lengths``."""
         self._count = 0
         self._fetch_count = 0
         self._now = 0.0
         self.routed_s = ROUTED_S + GRACE_S
+        """Default time limit for an owner."""
         self._spawn = spawn
-        self._batch_from = -1
-        """Where the messages begin in ``out`` that a batch gathers; below 0 if none does."""
+        self._batch_start = -1
+        """Index in ``out`` of the first message of the open batch; below 0 if there is none."""
 
     @property
     def open_request_count(self) -> int:
-        """How many requests wait for their response; those that were cancelled wait no more."""
+        """Number of requests that somebody waits for."""
         return sum(not waiter.done() for waiter, *_ in list(self._requests.values()))
 
     # -- sending
 
-    def send(self, message: bytes) -> None:
-        """Queue a message."""
+    def send(self, payload: bytes) -> None:
+        """Queue a payload."""
+        # Only the first payload is announced: the flush that follows takes all that are queued by then.
         if not self.out:
             self.on_output()
-        self.out.append(message)
+        self.out.append(payload)
 
     def take_out(self) -> list[bytes]:
-        """What is to be sent now; what a batch gathers waits for its end."""
-        first = self._batch_from
-        if first < 0:
+        """Return the payloads to be written now; those of an open batch stay."""
+        start = self._batch_start
+        if start < 0:
             out, self.out = self.out, []
         else:
-            out, self.out, self._batch_from = self.out[:first], self.out[first:], 0
+            out, self.out, self._batch_start = self.out[:start], self.out[start:], 0
         return out
 
-    def forget_out(self) -> None:
-        """What was to be sent is not: the connection that it was meant for is gone."""
+    def _discard_out(self) -> None:
+        """Discard what was meant for a connection that is gone."""
         self.out.clear()
-        self._batch_from = min(self._batch_from, 0)
+        # An open batch stays open, but empty: its block goes on and will end it.
+        self._batch_start = min(self._batch_start, 0)
 
     def begin_batch(self) -> None:
-        """Gather messages until ``end_batch``."""
-        if self._batch_from >= 0:
+        """Hold back messages until ``end_batch``."""
+        if self._batch_start >= 0:
             raise RuntimeError("a batch is open already; batches do not nest")
-        self._batch_from = len(self.out)
+        self._batch_start = len(self.out)
 
     def end_batch(self) -> None:
-        """Send what was gathered as one message."""
-        first, self._batch_from = self._batch_from, -1
-        batch = self.out[first:]
+        """Send what was held back as one message."""
+        start, self._batch_start = self._batch_start, -1
+        batch = self.out[start:]
         if batch:
-            self.out[first:] = self._gathered(batch)
+            self.out[start:] = self._join(batch)
             self.on_output()
 
-    def _gathered(self, batch: list[bytes]) -> list[bytes]:
-        """Messages as one, or as several where the daemon does not take so much at a time."""
-        whole, lengths = as_one(batch), self._lengths
+    def _join(self, batch: list[bytes]) -> list[bytes]:
+        """Join messages to one, or to several if the daemon does not accept one as long as that."""
+        if not self.codec.has_batches:
+            return batch
+        whole, lengths = join_batch(batch), self._lengths
         if len(whole) <= lengths.unremarkable:
             return [whole]
         limit = min(lengths.batch, lengths.refused)
-        parts = [whole] if len(whole) < limit else _in_parts(batch, limit)
-        first, longest = _first_number(batch), max(map(len, parts))
+        parts = [whole] if len(whole) < limit else _split_batch(batch, limit)
+        # A batch is one message for the daemon's limit of length, so its length is noted like that of a request.
+        longest = max(map(len, parts))
         if longest > lengths.unremarkable:
-            number = self._count if first is None else first - 1
-            self._remember(Noted(longest, number, False, None))
+            # Numbered as the request before its own first one: then any response to it proves its arrival.
+            first = next((number for number in map(self.codec.request_number, batch) if number is not None), None)
+            self._note(LongMessage(longest, self._count if first is None else first - 1, False, None))
         return parts
 
     def request(
@@ -251,37 +220,28 @@ class Session:
         within_s: float | None = None,
         path: str = "",
     ) -> None:
-        """Send a request; the waiter gets the result, read, or the error. Who cancels its waiter waits no more.
+        """Send a request; the waiter gets the result, read by ``read``, or the error.
 
-        Parameters that are JSON already are ``Raw``. Without ``within_s`` it is the daemon that is given time, not an
-        owner.
+        Without ``within_s`` the daemon itself answers, not an owner. A caller that cancels its waiter waits no more.
         """
         if not self.connected:
             self.check_connected()
-        number = self._count + 1
-        message = encode_plain(Asked(number, method, params))
-        if self._watches_requests and len(message) > self._long_bytes:
-            self._note(len(message), number, path or getattr(waiter, "path", ""))
+        # What ``_encode_request`` and ``send`` do, without the cost of two calls.
+        number, encode = self._count + 1, self._encode
+        payload = encode(OutgoingRequest(number, method, params))
+        if self._checks_lengths and len(payload) > self._long_bytes:
+            self._note_request(len(payload), number, path or getattr(waiter, "path", ""))
+        # Only now: a value that cannot be encoded has raised above, and leaves neither a number nor a waiter behind.
         self._count = number
         self._requests[number] = (waiter, read, self._now, self.answer_s if within_s is None else within_s, path)
-        out = self.out  # as send does it, without the cost of a call
-        if not out:
-            self.on_output()
-        out.append(message)
+        if payload:
+            # Empty for a binary peer's unfetch that has to wait for the number of its fetch.
+            out = self.out
+            if not out:
+                self.on_output()
+            out.append(payload)
 
-    def _say(self, method: str, params: Any, waiter: Waiter) -> None:
-        """Send a request that is said again on every connection: its length is looked at on every daemon."""
-        watches, self._watches_requests = self._watches_requests, True
-        try:
-            self.request(method, params, waiter)
-        finally:
-            self._watches_requests = watches
-
-    def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
-        """Send a request on a connection on which this peer is not yet known, thus not yet connected."""
-        self.send(self._ask(method, params, waiter, None, float("inf"), ""))
-
-    def _ask(
+    def _encode_request(
         self,
         method: str,
         params: Any,
@@ -290,120 +250,229 @@ class Session:
         within_s: float,
         path: str,
     ) -> bytes:
-        """The message of a request that is now waited for."""
-        number = self._count + 1
-        message = encode_plain(Asked(number, method, params))
-        if self._watches_requests and len(message) > self._long_bytes:
-            self._note(len(message), number, path or getattr(waiter, "path", ""))
+        """Encode a request and register its waiter."""
+        number, encode = self._count + 1, self._encode
+        payload = encode(OutgoingRequest(number, method, params))
+        if self._checks_lengths and len(payload) > self._long_bytes:
+            self._note_request(len(payload), number, path or getattr(waiter, "path", ""))
         self._count = number
         self._requests[number] = (waiter, read, self._now, within_s, path)
-        return message
+        return payload
 
-    def _note(self, size: int, number: int, path: str) -> None:
+    def _request_checked(self, method: str, params: Any, waiter: Waiter) -> None:
+        """Send a request that is sent again on every connection: its length is checked for every daemon."""
+        checks_lengths, self._checks_lengths = self._checks_lengths, True
+        try:
+            self.request(method, params, waiter)
+        finally:
+            self._checks_lengths = checks_lengths
+
+    def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
+        """Send a request on a connection on which the daemon does not know this peer yet."""
+        # Without a time limit, because those who connect have one for the whole introduction.
+        self.send(self._encode_request(method, params, waiter, None, float("inf"), ""))
+
+    def notify(self, method: str, params: Any) -> None:
+        """Send a request that nobody wants a response to."""
+        payload = self.codec.encode_notification(method, params)
+        if payload:
+            self.send(payload)
+
+    def send_result(self, request_id: bytes, result: Json) -> None:
+        """Answer a routed request, unless the connection that it came on is gone."""
+        if self.connected:
+            self.send(self.codec.encode_result(request_id, result))
+
+    def send_error(self, request_id: bytes, error: JetError) -> None:
+        """Answer a routed request with an error."""
+        if self.connected:
+            self.send(self.codec.encode_error(request_id, error.wire()))
+
+    def check_connected(self) -> None:
+        """Raise ``NotConnected`` unless there is a connection."""
+        if not self.connected:
+            raise NotConnected(
+                "there is no connection to the daemon at the moment; wait until it is back, or call connect()"
+            )
+
+    def get_timeout_s(self, timeout_s: float | None) -> float:
+        """Return how long to wait for an owner. jetbus ends such requests itself; other daemons may not."""
+        return self.routed_s if timeout_s is None else timeout_s + GRACE_S
+
+    def expire(self, now: float) -> None:
+        """End the requests whose time is over, and forget those that nobody waits for."""
+        self._now = now
+        # A copy, since requests that end are removed, and their waiters may send others.
+        for number, (waiter, _, sent, within_s, path) in list(self._requests.items()):
+            if waiter.done():
+                # The caller has cancelled it; nobody wants the response.
+                self._abandon(number)
+            elif sent + within_s <= now:
+                self._abandon(number)
+                waiter.set_exception(TimedOut({"path": path}) if path else daemon_timed_out(self.answer_s))
+
+    # -- lengths of messages; the idea is explained in ``lengths``
+
+    def _note_request(self, size: int, number: int, path: str) -> None:
         """Note a long request before it is sent, or refuse to send it."""
         if size >= self._lengths.refused:
             raise MessageTooLong(path, size)
-        self._remember(Noted(size, number, True, None))
+        self._note(LongMessage(size, number, True, None))
 
-    def _remember(self, noted: Noted) -> None:
-        self._lengths.note(noted, self._unanswered(), self._count)
-        self._look_up_lengths()
+    def _note(self, message: LongMessage) -> None:
+        self._lengths.note(message, self._unanswered(), self._count)
+        self._copy_lengths()
 
-    def _look_up_lengths(self) -> None:
-        """Copy what every message is compared with to where that costs least."""
-        self._long_bytes, self._passed_bytes = self._lengths.unremarkable, self._lengths.passed
+    def _copy_lengths(self) -> None:
+        """Copy what every message is compared with into attributes of our own: one lookup less."""
+        self._long_bytes, self._accepted_bytes = self._lengths.unremarkable, self._lengths.accepted
 
     def forget_lengths(self) -> None:
-        """Forget which lengths the daemon takes: it may be another one, or have another limit."""
+        """Forget which lengths the daemon accepts: it may be another daemon, or have another limit."""
         self._lengths = Lengths()
-        self._look_up_lengths()
+        self._copy_lengths()
 
     def _unanswered(self) -> set[int]:
-        return self._given_up.union(self._requests)
+        return self._abandoned.union(self._requests)
 
-    def expire(self, now: float) -> None:
-        """Give up requests that should have been answered long ago, forget those that nobody waits for."""
-        self._now = now
-        for number, (waiter, _, asked, within_s, path) in list(self._requests.items()):
-            if waiter.done():
-                self._give_up(number)
-            elif asked + within_s <= now:
-                self._give_up(number)
-                waiter.set_exception(TimedOut({"path": path}) if path else silent(self.answer_s))
-
-    def _give_up(self, number: int) -> None:
+    def _abandon(self, number: int) -> None:
         self._requests.pop(number, None)
-        if self._lengths.are_noted:
-            self._given_up.add(number)
+        if self._lengths.has_unproven:
+            self._abandoned.add(number)
             self._lengths.forget_arrived(self._unanswered(), self._count)
-        if not self._lengths.are_noted:
-            self._given_up.clear()
+        if not self._lengths.has_unproven:
+            self._abandoned.clear()
 
-    def patience_s(self, timeout_s: float | None) -> float:
-        """How long to wait for an owner. Our daemon watches the time itself, others may know no timeouts."""
-        return self.routed_s if timeout_s is None else timeout_s + GRACE_S
+    def _check_change(self, state: OwnedState, size: int) -> None:
+        """Check a change that is longer than any that the daemon is known to accept."""
+        refused = self._lengths.refused
+        # The value must also fit into an add: after a reconnect it is added with the value that it has then.
+        if size >= refused or (refused < float("inf") and self._get_add_size(state, size) >= refused):
+            state.sent_text = b""  # it was not sent
+            raise MessageTooLong(state.path, size)
+        is_longest = size > self._lengths.unremarkable
+        if not state.is_long or (is_longest and self._has_short_value(state)):
+            # Keep the newest value that the daemon accepts, as far as is known: a long one may be refused again.
+            state.fallback, state.is_long = state.value, True
+        if is_longest and self.connected and state.added:
+            self._note(LongMessage(size, self._count, False, state))
 
-    def check_connected(self) -> None:
-        if not self.connected:
-            raise NotConnected(
-                "there is no connection to the daemon at the moment; wait for it to return, or connect()"
-            )
+    def _has_short_value(self, state: OwnedState) -> bool:
+        """Return True if the daemon is known to accept the value that a state has now."""
+        return len(self.encode_change(state, state.value)) < self._accepted_bytes
+
+    def _get_add_size(self, state: OwnedState, change_size: int) -> int:
+        """Return the length of an add with the value of a change; after a reconnect it must be accepted, too."""
+        added = self.codec.encode_notification("add", state.describe() | {"value": 0})
+        value_bytes = change_size - len(self.encode_change(state, 0))
+        return len(added) + value_bytes + len(b'"id":%d,' % self._count)
+
+    def use_fallback(self, state: OwnedState, error: MessageTooLong) -> None:
+        """Replace a value that the daemon does not accept, so that everything else can be added again."""
+        state.value, state.fallback, state.is_long, state.sent_text = state.fallback, None, False, b""
+        log.error("%s; it is added again with an older value: %s", error, encode_value(state.value).decode())
 
     # -- what this peer owns
 
     def change(self, state: OwnedState, value: Any) -> None:
-        """Give a state a new value; while there is no connection it is kept and told with the next one."""
-        told = encode_plain(value if type(value) in JSON_TYPES else plain(value))
-        message = state.change_head + told + b"}}"
-        if len(message) > self._passed_bytes:
-            self._lengthen(state, len(message))
+        """Give a state a new value; without a connection it is sent with the next one."""
+        # What ``encode_change`` and ``send`` do, without the cost of two calls.
+        # A local name, because a function in an attribute takes longer to call.
+        kind, encode = type(value), self._encode_value
+        if kind is float:
+            if not isfinite(value):
+                check_finite(value, state.path)
+            text = encode(value)
+        elif kind is dict or kind is list:
+            text = encode(value)
+            # What ``may_be_non_finite`` does, without a call for most values.
+            if (NULL_START in text and text.partition(b"null")[1]) or (
+                (NAN_START in text or INFINITY_START in text) and may_be_non_finite(text)
+            ):
+                check_finite(value, state.path)
+        elif kind in FINITE_TYPES:
+            text = encode(value)
+        else:
+            text = encode(self.codec.prepare(value, state.path))
+        if state.is_checked and not state.check(value, text):
+            return
+        # Encoded before anything is stored: a value that cannot be encoded leaves the state as it was.
+        payload = state.change_head + text + self._change_end
+        if len(payload) > self._accepted_bytes:
+            self._check_change(state, len(payload))
         state.value = value
+        # Time and quality belong to one value. A plain change has none, and must not inherit them.
+        if state.meta is not None:
+            state.meta = None
         if self.connected and state.added:
-            self.send(message)
+            out = self.out
+            if not out:
+                self.on_output()
+            out.append(payload)
 
-    def _lengthen(self, state: OwnedState, size: int) -> None:
-        """A state is about to get a value longer than the daemon is known to take."""
-        refused = self._lengths.refused
-        if size >= refused or (refused < float("inf") and self._as_add(state, size) >= refused):
-            raise MessageTooLong(state.path, size)
-        is_longest = size > self._lengths.unremarkable
-        if not state.is_long or (is_longest and self._is_short(state)):
-            state.fallback, state.is_long = state.value, True
-        if is_longest and self.connected and state.added:
-            self._remember(Noted(size, self._count, False, state))
+    def change_described(self, state: OwnedState, value: Json, meta: JsonObject) -> None:
+        """Give a state a new value with time or quality. Other daemons than jetbus are only told the value.
 
-    def _is_short(self, state: OwnedState) -> bool:
-        """Whether the value that a state has now is one that the daemon is known to take."""
-        return len(state.change_head) + len(encode_value(state.value)) < self._passed_bytes
+        One that says ``past`` may be older than the present one, so that it does not become the state's value here.
+        """
+        is_past, knows_meta = bool(meta.get("past")), features_of(self.daemon).is_jetbus
+        if not knows_meta and not is_past:
+            self.change(state, value)
+        else:
+            state.check(value, b"")  # the next plain change is sent whatever its value
+            params = {"path": state.path, "value": self.codec.prepare(value, state.path), **meta}
+            payload = self.codec.encode_notification("change", params)
+            if not is_past and len(payload) > self._accepted_bytes:
+                self._check_change(state, len(payload))
+            if knows_meta and self.connected and state.added:
+                self.send(payload)
+        if not is_past:
+            state.value, state.meta = value, meta
 
-    def _as_add(self, state: OwnedState, size: int) -> int:
-        """How long an add would be with the value of a change; after a reconnect that must be taken, too."""
-        valueless = jsonrpc.encode(state.describe() | {"value": 0})
-        value_bytes = size - len(state.change_head) - len(b"}}")
-        return len(b'{"id":%d,"method":"add","params":}' % self._count) + len(valueless) - 1 + value_bytes
+    def redescribe(self, owned: Owned, schema: str | Mapping[str, Json] | None) -> None:
+        """Give a state or method another schema."""
+        owned.schema = schema
+        if self.connected and owned.added and features_of(self.daemon).is_jetbus:
+            self.notify("change", {"path": owned.path, "schema": schema})
 
-    def hold_back(self, state: OwnedState, problem: MessageTooLong) -> None:
-        """Leave out a value that the daemon does not take, so that all else can be added again."""
-        state.value, state.fallback, state.is_long = state.fallback, None, False
-        log.error("%s; it is added again with an older value: %s", problem, encode_value(state.value).decode())
+    def encode_change(self, owned: Owned, value: Any) -> bytes:
+        """Encode a change of a state to any value."""
+        return owned.change_head + self._encode_value(self.codec.prepare(value, owned.path)) + self._change_end
 
     def add(self, owned: Owned, waiter: Waiter) -> None:
-        """Hang a state or method into the bus. From now on it comes back after a reconnect."""
+        """Add a state or method to the bus, now and after every reconnect."""
+        self._check_path(owned.path)
         if owned.path in self.owned:
-            raise Occupied(owned.path, f"this peer has added {owned.path} already")
-        described = encode_value(owned.describe())
-        self.check_connected()
-        self._say("add", Raw(described), Added(self, owned, waiter))
+            raise Occupied(owned.path, f"this peer has added {owned.path} already; remove it first")
+        if isinstance(owned, OwnedState):
+            owned.start()
+        # Before it is stored: an add that cannot be sent raises, and leaves nothing behind.
+        self._request_checked("add", self._describe(owned), AddWaiter(self, owned, waiter))
+        owned.change_head = self.codec.make_change_head(owned.path)
         self.owned[owned.path] = owned
         owned.added = True
 
+    def _check_path(self, path: str) -> None:
+        """Refuse paths that no peer can own."""
+        if not path:
+            raise Invalid("path", "the path is empty; give the state or method a name such as plant/pump/speed")
+        if is_daemons(path) and features_of(self.daemon).is_jetbus:
+            raise Occupied(path, f"cannot add {path}: {DAEMON_NODE}/ is reserved for the daemon; choose another path")
+
+    def _describe(self, owned: Owned) -> JsonObject:
+        params = owned.describe(fully=features_of(self.daemon).is_jetbus)
+        if "value" in params:
+            params["value"] = self.codec.prepare(params["value"], owned.path)
+        return params
+
     def remove(self, owned: Owned, waiter: Waiter) -> None:
-        """Take a state or method off the bus."""
+        """Remove a state or method from the bus."""
+        # Even without a connection, for which ``request`` raises: it must not be added again by the next one.
         self.drop(owned)
         self.request("remove", {"path": owned.path}, waiter)
 
     def drop(self, owned: Owned) -> None:
-        """Own it no longer."""
+        """Forget a state or method, without a message."""
         owned.added = False
         if self.owned.get(owned.path) is owned:
             del self.owned[owned.path]
@@ -411,228 +480,256 @@ class Session:
     # -- fetches
 
     def next_fetch_id(self) -> str:
-        """An id for a new fetch; peers that do the same get the same ids, which lets the daemon share its work."""
+        """Return an id for a new fetch. All peers use the same ones, which lets the daemon share its work."""
         self._fetch_count += 1
-        own = f"-{uuid.uuid4().hex}" if words_of(self.daemon).shared_ids else ""
-        return f"f{self._fetch_count}{own}"
+        suffix = f"-{uuid.uuid4().hex}" if features_of(self.daemon).needs_unique_fetch_ids else ""
+        return f"f{self._fetch_count}{suffix}"
 
-    def fetch(self, fetching: Fetching) -> None:
-        """Start a fetch; from now on it comes back after a reconnect."""
+    def fetch(self, subscription: Subscription) -> None:
+        """Start a fetch, now and after every reconnect."""
         self.check_connected()
-        self.fetches[fetching.id] = fetching
-        self._send_fetch(fetching)
+        self.fetches[subscription.id] = subscription
+        self._send_fetch(subscription)
 
-    def _send_fetch(self, fetching: Fetching) -> None:
-        fetching.begin(words_of(self.daemon))
-        fetched = Fetched(self, fetching)
+    def _send_fetch(self, subscription: Subscription) -> None:
+        subscription.start(features_of(self.daemon))
+        waiter = FetchWaiter(self, subscription)
         try:
-            self._say("fetch", {"id": fetching.id, **fetching.params}, fetched)
-        except MessageTooLong as problem:
-            fetched.set_exception(problem)
+            self._request_checked("fetch", {"id": subscription.id, **subscription.params}, waiter)
+        except MessageTooLong as error:
+            waiter.set_exception(error)
             return
-        # Daemons differ in when they tell what is there; the answer to a later request comes after all of it.
-        self.request("info", {}, Synced(fetching))
+        # Daemons differ in when they report what is there; the response to a later request comes after all of it.
+        self.request("info", {}, SyncWaiter(subscription))
 
-    def unfetch(self, fetching: Fetching, waiter: Waiter | None = None) -> None:
-        """End a fetch; the waiter gets the daemon's answer, or true if the fetch had ended before."""
-        if self.fetches.pop(fetching.id, None) is None:
+    def unfetch(self, subscription: Subscription, waiter: Waiter | None = None) -> None:
+        """End a fetch; the waiter gets the daemon's response, or true if the fetch had ended before."""
+        if self.fetches.pop(subscription.id, None) is None:
             if waiter is not None:
                 waiter.set_result(True)
             return
-        fetching.end()
+        subscription.end()
         if waiter is not None:
-            self.request("unfetch", {"id": fetching.id}, waiter)
+            self.request("unfetch", {"id": subscription.id}, waiter)
+        # Otherwise there is nothing to end: the next connection only starts what is in ``fetches``.
         elif self.connected:
-            self.send(b'{"method":"unfetch","params":{"id":%b}}' % jsonrpc.encode(fetching.id))
+            self.notify("unfetch", {"id": subscription.id})
 
-    # -- connections come and go
+    # -- connections
+
+    def begin_connection(self, codec: Codec) -> None:
+        """Prepare for a new connection."""
+        self._discard_out()
+        self._use_codec(codec)
+
+    def _use_codec(self, codec: Codec) -> None:
+        self.codec = codec
+        # What every request and every change needs, one lookup away.
+        self._encode = codec.encode_request
+        self._encode_value, self._change_end = codec.encode_value, codec.change_end
+        for owned in self.owned.values():
+            owned.change_head = codec.make_change_head(owned.path)
 
     def on_connected(self) -> None:
-        """A new connection is there and introduced: say everything again."""
+        """Send everything again on a connection on which the daemon knows this peer."""
+        features = features_of(self.daemon)
         self.connected = True
         self.routed_s = ROUTED_S + GRACE_S
-        self._watches_requests = not words_of(self.daemon).ours
-        if words_of(self.daemon).ours:
+        self._checks_lengths = not features.is_jetbus
+        if features.is_jetbus:
+            # jetbus ends a request in time even if its owner never answers, so the peer needs no limit of its own.
             self.routed_s = float("inf")
-            self.send(_IN_BATCHES)
+            # jetbus then writes everything of one turn as one batch, which is decoded by one call.
+            self.notify("config", {"batches": True})
         for owned in self.owned.values():
+            # States before fetches: otherwise a fetch of this peer's own states would report them as removed and added
+            # again.
             if owned.added:
                 self.add_again(owned)
-        for fetching in list(self.fetches.values()):
-            self._send_fetch(fetching)
+        for subscription in list(self.fetches.values()):
+            self._send_fetch(subscription)
         if self._requests:
-            self.request("info", {}, Settled(self))
+            # Daemons answer in order, so this response comes after those to everything above.
+            self.request("info", {}, SettleWaiter(self))
         else:
             self.settle()
 
     def settle(self) -> None:
-        """The daemon has answered all that was said again on this connection."""
+        """Note that the daemon has answered everything that was sent again on this connection."""
         self._lengths.on_settled()
         self.on_settled()
 
     def add_again(self, owned: Owned) -> None:
-        """Add something after a reconnect."""
-        again = AddedAgain(self, owned)
+        """Add a state or method after a reconnect."""
+        waiter = ReaddWaiter(self, owned)
         for _ in range(ADDS_MAX):
             try:
-                self._say("add", owned.describe(), again)
-            except MessageTooLong as problem:  # it is as long as another one that the daemon has not taken
-                again.set_exception(problem)
+                self._request_checked("add", self._describe(owned), waiter)
+            except MessageTooLong as error:  # as long as another message that the daemon has not accepted
+                waiter.set_exception(error)
             else:
                 return
         log.error("%s is too long for the daemon even without its value; it is not added again", owned.path)
 
     def on_lost(self) -> None:
-        """The connection is gone: nobody will answer what was asked on it."""
-        accusation = self._lengths.on_lost(self._unanswered(), self._count)
-        self._look_up_lengths()
-        self._disconnect(self._errors_of(accusation) if accusation is not None else {})
+        """End every open request: nobody will answer it."""
+        suspicion = self._lengths.on_lost(self._unanswered(), self._count)
+        self._copy_lengths()
+        self._disconnect(self._get_length_errors(suspicion) if suspicion is not None else {})
 
-    def _errors_of(self, accusation: Accusation) -> dict[int, MessageTooLong]:
-        """The error of the request that was too long, by its number.
+    def _get_length_errors(self, suspicion: Suspicion) -> dict[int, MessageTooLong]:
+        """Return the error of the request that was too long, by its number.
 
-        There is none for what is said again on the next connection, unless that has been tried already.
+        There is none for what is sent again on the next connection, unless that has been tried already.
         """
-        noted, confirmed = accusation
-        about = "" if noted.subject is None else f" for {noted.subject.path}"
-        log.info("the connection ended right after a message of %d bytes%s", noted.size, about)
-        waiter, _, _, _, path = self._requests.get(noted.number, _NOBODY)
-        if not noted.is_request or (isinstance(waiter, AddedAgain | Fetched) and not confirmed):
+        message, is_confirmed = suspicion
+        subject = "" if message.state is None else f" for {message.state.path}"
+        log.info("the connection ended right after a message of %d bytes%s", message.size, subject)
+        waiter, _, _, _, path = self._requests.get(message.number, _NO_REQUEST)
+        if not message.is_request or (isinstance(waiter, ReaddWaiter | FetchWaiter) and not is_confirmed):
             return {}
-        return {noted.number: MessageTooLong(path or getattr(waiter, "path", ""), noted.size)}
+        return {message.number: MessageTooLong(path or getattr(waiter, "path", ""), message.size)}
 
     def _disconnect(self, errors: dict[int, MessageTooLong]) -> None:
         """End every request, with its own error or with that of a lost connection."""
         self.connected = False
-        self.forget_out()
+        self._discard_out()
         requests, self._requests = self._requests, {}
-        self._given_up.clear()
+        self._abandoned.clear()
         for number, (waiter, *_) in requests.items():
             if not waiter.done():
+                # Never sent again on the next connection: a set or call may have been done, and twice may do harm.
                 waiter.set_exception(
                     errors.get(number)
                     or ConnectionLost(
-                        "the connection broke before the answer came; the request may have been done or not"
+                        "the connection broke before the response came; the request may have been done or not"
                     )
                 )
 
     def on_closed(self) -> None:
-        """This peer is done for good."""
+        """End every request and every fetch, for good."""
         self._disconnect({})
-        for fetching in list(self.fetches.values()):
-            fetching.end()
+        for subscription in list(self.fetches.values()):
+            subscription.end()
         self.fetches.clear()
 
-    # -- hearing
+    # -- receiving
 
-    def receive(self, messages: list[bytes]) -> None:
-        """Messages from the daemon, in the order they came.
+    def receive(self, payloads: list[bytes]) -> None:
+        """Handle what arrived, in order."""
+        note_receipt()
+        for decoded in self.codec.decode(payloads):
+            if isinstance(decoded, tuple):
+                self._receive_messages(*decoded)
+            else:
+                self._receive_envelope(decoded)
 
-        Events of one fetch often come in long runs. They are gathered and told together, before anything else is.
-        """
-        if len(messages) > 1 and messages[0][:1] != b"[":
-            whole = b"[%b]" % b",".join(messages)
-            all_heard = _decoded(_decode_all, whole)
-            if all_heard is not None and len(all_heard) == len(messages):
-                self._take_in(all_heard, _Texts(whole, len(messages), messages))
-                return
-        for text in messages:
-            self._receive_one(text)
-
-    def _receive_one(self, text: bytes) -> None:
-        """A message, or a batch of them."""
-        batch = text[:1] == b"["
-        all_heard = _decoded(_decode_all if batch else _decode_one, text)
-        if all_heard is None:
-            self._receive_unusual(text)
-        else:
-            self._take_in(all_heard, _Texts(text, len(all_heard), None if batch else [text]))
-
-    def _take_in(self, all_heard: list[Heard], texts: _Texts) -> None:
+    def _receive_messages(self, messages: list[Incoming], details: Details) -> None:
+        # One loop without calls for the two things that matter, responses and runs of events of one fetch.
         run: list[Event] = []
-        running = ""
-        for number, heard in enumerate(all_heard):
-            method = heard.method
+        fetch_id = ""
+        for index, message in enumerate(messages):
+            method = message.method
             if method is None:
                 if run:
-                    self._tell(running, run)
+                    self._deliver(fetch_id, run)
                     run = []
-                waiter, read, _, _, path = self._requests.pop(heard.id, _NOBODY)  # type: ignore[arg-type]
+                waiter, read, _, _, path = self._requests.pop(message.id, _NO_REQUEST)  # type: ignore[arg-type]
                 if waiter.done():
                     continue
-                if heard.error is not None:
-                    waiter.set_exception(from_wire(heard.error, of_call=bool(path) and read is None))
+                if message.error is not None:
+                    waiter.set_exception(from_wire(message.error, of_call=bool(path) and read is None))
                     continue
-                result = heard.result
-                if read is not None:
-                    result = SET_DONE if read is read_set_result and result == DONE else read(result)
+                result = message.result
+                # Nearly every set is simply done, with a value that needs no conversion; no call of ``read`` then.
+                if type(read) is SetReader:
+                    if result != DONE or type(read.requested) not in JSON_TYPES:
+                        self._finish_set(waiter, read(result), path)
+                        continue
+                    result = SetResult(read.requested)
+                elif read is not None:
+                    result = read(result)
+                # Bytes arrive as an object; every other result is what it seems to be.
                 elif type(result) is dict:
                     result = read_value(result)
                 waiter.set_result(result)
                 continue
-            if method == running:
-                event = heard.params
-                if type(event) is Event and event.value is not None and heard.id is None:
+            # The usual message: another event of the same fetch. Comparing two texts is all it takes to find that out.
+            if method == fetch_id:
+                event = message.params
+                # A value of None may be null or missing, which only the details of the message can tell.
+                if type(event) is Event and event.value is not None and message.id is None:
                     run.append(event)
                     continue
             if run:
-                self._tell(running, run)
+                self._deliver(fetch_id, run)
                 run = []
-            running = self._hear(method, heard, texts, number)
+            fetch_id = self._receive_other(method, message, details, index)
         if run:
-            self._tell(running, run)
+            self._deliver(fetch_id, run)
 
-    def _hear(self, method: str, heard: Heard, texts: _Texts, number: int) -> str:
-        """No response. Gives the id of the fetch whose events can be gathered after it, if there is one."""
-        fetching = self.fetches.get(method)
-        told = heard.params
-        if fetching is None or told is None or heard.id is not None:
-            self._serve(method, jsonrpc.decode_envelope(texts[number]))
+    def _finish_set(self, waiter: Waiter, outcome: SetResult, path: str) -> None:
+        """Give the caller the result of a set; if the owner adapted the value, ask the daemon for it first."""
+        if outcome.adapted and self.connected:
+            self.request("get", {"path": {"equals": path}}, AdaptedWaiter(waiter, outcome))
+        else:
+            waiter.set_result(outcome)
+
+    def _deliver(self, fetch_id: str, events: list[Event]) -> None:
+        subscription = self.fetches.get(fetch_id)
+        if subscription is not None:
+            # A subscription whose consumer is too slow ends while it takes these in.
+            subscription.receive_events(events)
+            if subscription.ended:
+                self.unfetch(subscription)
+
+    def _receive_other(self, method: str, message: Incoming, details: Details, index: int) -> str:
+        """Handle a message that is not a response; return the id of the fetch whose run of events may follow."""
+        subscription = self.fetches.get(method)
+        params = message.params
+        # Fetch ids and paths share the member ``method``. A message with an id is a request, whatever its name is.
+        if subscription is None or params is None or message.id is not None:
+            self._serve(details.routed_request(index))
             return ""
-        if isinstance(told, Event):
-            fetching.tell(told, texts[number])
+        if isinstance(params, list):
+            try:
+                subscription.receive_changes(params, details.may_have_blobs())
+            except (TypeError, ValueError):
+                log.warning("ignored changes of fetch %s that are not path, value and fetchOnly each", method)
+        elif params.value is not None:
+            subscription.receive_events([params])
         else:
             try:
-                fetching.tell_together(told, texts.blobs())
-            except (TypeError, ValueError):
-                log.warning("the daemon sent changes of %s that are no path, value and fetchOnly each", method)
-        if fetching.ended:
-            self.unfetch(fetching)
+                notification = details.notification(index)
+            except msgspec.MsgspecError:
+                subscription.receive_raw(details.raw_params(index))
+            else:
+                subscription.receive_notification(notification)
+        if subscription.ended:
+            self.unfetch(subscription)
         return method
 
-    def _tell(self, fetch_id: str, run: list[Event]) -> None:
-        fetching = self.fetches.get(fetch_id)
-        if fetching is not None:
-            fetching.tell_all(run)
-            if fetching.ended:
-                self.unfetch(fetching)
-
-    def _receive_unusual(self, text: bytes) -> None:
-        """A batch, a routed request whose arguments look like nothing in particular, or nonsense."""
+    def _receive_envelope(self, envelope: Envelope) -> None:
+        """Handle a message with something in it that cannot be read, or that has an unusual form."""
+        if envelope.id and not envelope.method:
+            self._receive_unreadable_response(envelope)
+            return
         try:
-            if text.lstrip()[:1] == b"[":
-                self.receive(jsonrpc.read_batch(text))
-                return
-            envelope = jsonrpc.diagnose(text)
-            if envelope.id and not envelope.method:
-                self._hear_response(envelope)
-                return
-            method = jsonrpc.read_method(envelope.method)
-        except JetError as problem:
-            log.warning("the daemon sent something that is no message: %s", problem)
+            request = read_routed_request(envelope)
+        except JetError as error:
+            log.warning("ignored what the daemon sent, it is not a Jet message: %s", error)
             return
-        fetching = self.fetches.get(method)
-        if fetching is None or not envelope.params or envelope.id:
-            self._serve(method, envelope)
+        subscription = self.fetches.get(request.path)
+        if subscription is None or not envelope.params or envelope.id:
+            self._serve(request)
             return
-        fetching.tell_one_by_one(envelope.params)
-        if fetching.ended:
-            self.unfetch(fetching)
+        subscription.receive_raw(envelope.params)
+        if subscription.ended:
+            self.unfetch(subscription)
 
-    def _hear_response(self, envelope: jsonrpc.Envelope) -> None:
-        """A response with something in it that cannot be read: whoever waits for it is told, or gets the rest."""
-        number = jsonrpc.loads(envelope.id)
-        waiter, read, _, _, path = self._requests.pop(number, _NOBODY)
+    def _receive_unreadable_response(self, envelope: Envelope) -> None:
+        """Give the waiter the parts of a result that can be read, or the error."""
+        waiter, read, _, _, path = self._requests.pop(jsonrpc.loads(envelope.id), _NO_REQUEST)
         if waiter.done():
             return
         try:
@@ -643,30 +740,24 @@ class Session:
         except JetError as error:
             waiter.set_exception(error)
 
-    def _serve(self, method: str, envelope: jsonrpc.Envelope) -> None:
-        """A request routed to this peer: by path, or by ``set``/``call`` as node-jet 3 does it."""
-        owned, params = self.owned.get(method), envelope.params
-        kind = "call" if isinstance(owned, OwnedMethod) else "set"
-        request_id = bytes(envelope.id)
+    def _serve(self, request: RoutedRequest) -> None:
+        """Handle a request for a state or method of this peer."""
+        owned = self.owned.get(request.path)
         try:
-            if owned is None and method in ("set", "call"):
-                fields = jsonrpc.read_fields(params)
-                kind, owned = method, self.owned.get(jsonrpc.read_text(fields.get("path", Raw(b'""')), "path"))
-                params = fields.get("args", Raw(b"{}")) if method == "call" else params
+            # Daemons of node-jet 3 send the service here and the path among the parameters.
+            if owned is None and request.path in ("set", "call"):
+                request = request.unwrap()
+                owned = self.owned.get(request.path)
             if owned is None:
-                log.debug("nothing is owned or fetched as %s", method)
+                log.debug("ignored a request for %s, which this peer neither owns nor fetches", request.path)
                 return
-            if kind == "set" and bytes(params)[:1] == b"[":
+            responder = Responder(self, owned, request.id, self._spawn)
+            if request.kind == "call" or (not request.kind and isinstance(owned, OwnedMethod)):
+                responder.call(request.params)
+            elif bytes(request.params)[:1] == b"[":
                 raise NotMethod(owned.path)  # lua-jet and node-jet 1 route the call of a state as they do a set
-            answering = Answering(owned, request_id, self._send_if_connected, self.change)
-            if kind == "call":
-                answering.call(params, self._spawn)
             else:
-                answering.set(jsonrpc.read_fields(params), self._spawn)
-        except JetError as problem:
-            if request_id:
-                self.send(jsonrpc.failure(request_id, jsonrpc.encode(problem.wire())))
-
-    def _send_if_connected(self, message: bytes) -> None:
-        if self.connected:
-            self.send(message)
+                responder.set(jsonrpc.read_fields(request.params))
+        except JetError as error:
+            if request.id:
+                self.send_error(request.id, error)

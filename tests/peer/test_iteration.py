@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 import jetbus
-from jetbus.peer import aiofaces, iterating
+from jetbus.peer import handles
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import DEADLINE_S, raised, run
+from support.peers import DEADLINE_S, raised, run
 
-LOOPS = {"compiled": iterating.iterate, "in Python": iterating.iterate_in_python}
+LOOPS = {"compiled": handles.iterate, "in Python": handles.iterate_in_python}
 
 
 @pytest.fixture(params=LOOPS, autouse=True)
 def iterate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], AsyncIterator[Any]]:
     """The loop that fetches have."""
-    if request.param == "compiled" and not iterating.COMPILED:
+    if request.param == "compiled" and not handles.COMPILED:
         pytest.skip("nothing is compiled here")
-    monkeypatch.setattr(aiofaces, "iterate", LOOPS[request.param])
+    monkeypatch.setattr(handles, "iterate", LOOPS[request.param])
     return LOOPS[request.param]
 
 
@@ -83,7 +83,7 @@ def test_what_is_there_and_what_comes(daemon: RunningDaemon) -> None:
 
 
 def test_a_loop_goes_on_where_another_stopped(daemon: RunningDaemon) -> None:
-    """What one loop leaves is the next one's; two at once share."""
+    """A loop goes on where another one stopped; two at once share the events."""
 
     async def case() -> None:
         async with counting(daemon) as counter:
@@ -119,7 +119,7 @@ def test_a_value_of_another_type(daemon: RunningDaemon) -> None:
 
 
 def test_an_error_ends_the_loop(daemon: RunningDaemon) -> None:
-    """Who falls too far behind is told so, behind what was there."""
+    """A consumer that falls too far behind gets the queued events, then the error."""
 
     async def case() -> None:
         async with counting(daemon, queue_max=3) as counter:
@@ -132,7 +132,7 @@ def test_an_error_ends_the_loop(daemon: RunningDaemon) -> None:
 
 
 def test_cancelled_while_it_waits(daemon: RunningDaemon) -> None:
-    """Who waits can be cancelled; what comes then is another loop's."""
+    """A waiting loop can be cancelled; later events are those of another loop."""
 
     async def case() -> None:
         async with counting(daemon) as counter:
@@ -259,7 +259,7 @@ def test_nothing_is_left_behind(daemon: RunningDaemon, leave: Callable[[Any], No
 
 
 def test_it_wants_a_fetch(iterate: Callable[..., AsyncIterator[Any]]) -> None:
-    """What is no fetch is refused, by the compiled loop too."""
+    """The compiled loop, too, refuses anything but a fetch."""
     with pytest.raises(TypeError):
         iterate()
 

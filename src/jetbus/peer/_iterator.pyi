@@ -1,9 +1,9 @@
 from collections.abc import Awaitable
 from typing import Any, Self
 
-from jetbus.peer.iterating import Iterated
+from jetbus.peer.handles import Iterated
 
-class Iterating:
+class FetchIterator:
     def __init__(self, fetch: Iterated, /) -> None: ...
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Awaitable[Any]: ...

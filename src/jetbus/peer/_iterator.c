@@ -1,8 +1,12 @@
-/* The loop over a fetch: iterating.py's generator, compiled.
+/* ``async for`` over a fetch: iterate_in_python of handles.py, compiled.
  *
  * An async generator wraps every value that it yields, for the loop to unwrap. Here `await` takes an event that is there
- * and is done; one that is yet to come is awaited by the fetch's own coroutine. Nothing is taken before it is awaited,
- * so nothing is lost with a task that is cancelled before it runs.
+ * and is done; one that is yet to come is awaited by the fetch's own coroutine:
+ *
+ *     async for --> __anext__ (self) --> await --> events left in fetch._taken?  yes: return the next one
+ *                                                                                no:  await fetch.__anext__()
+ *
+ * Nothing is taken before it is awaited, so nothing is lost with a task that is cancelled before it runs.
  *
  * Only the stable ABI of Python 3.11 is used: one build does for all versions from there on.
  */
@@ -11,33 +15,33 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
-/* The loop, and what it awaits: each time itself. */
+/* The iterator, which is its own awaitable. */
 typedef struct {
     PyObject_HEAD
     PyObject *fetch;
-    PyObject *taken;     /* iterates over the events that are there; NULL when the fetch is to be asked for it */
-    PyObject *coroutine; /* waits for an event that is not there; NULL when nobody waits */
-} Iterating;
+    PyObject *taken;     /* iterates over the events that are there; NULL when the fetch has newer ones */
+    PyObject *coroutine; /* waits for an event that is yet to come; NULL when nobody waits */
+} FetchIterator;
 
 static PyObject *
-iterating_aiter(PyObject *self)
+iterator_aiter(PyObject *self)
 {
     return Py_NewRef(self);
 }
 
 static PyObject *
-iterating_await(PyObject *self)
+iterator_await(PyObject *self)
 {
-    if (((Iterating *)self)->coroutine != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "somebody waits for the next event of this loop already; begin a loop each");
+    if (((FetchIterator *)self)->coroutine != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "another task already waits for the next event of this loop; use one loop for each task");
         return NULL;
     }
     return Py_NewRef(self);
 }
 
-/* An event that is there. NULL if there is none, or with an error. */
+/* Return an event that is there; NULL if there is none, or with an error. */
 static PyObject *
-take(Iterating *self)
+take(FetchIterator *self)
 {
     if (self->taken == NULL) {
         self->taken = PyObject_GetAttrString(self->fetch, "_taken");
@@ -53,7 +57,7 @@ take(Iterating *self)
 }
 
 static int
-begin_to_wait(Iterating *self)
+start_waiting(FetchIterator *self)
 {
     if (self->coroutine == NULL)
         self->coroutine = PyObject_CallMethod(self->fetch, "__anext__", NULL);
@@ -61,14 +65,14 @@ begin_to_wait(Iterating *self)
 }
 
 static PySendResult
-iterating_send(PyObject *object, PyObject *sent, PyObject **result)
+iterator_send(PyObject *object, PyObject *sent, PyObject **result)
 {
-    Iterating *self = (Iterating *)object;
+    FetchIterator *self = (FetchIterator *)object;
     if (self->coroutine == NULL) {
         *result = take(self);
         if (*result != NULL)
             return PYGEN_RETURN;
-        if (PyErr_Occurred() || begin_to_wait(self) < 0)
+        if (PyErr_Occurred() || start_waiting(self) < 0)
             return PYGEN_ERROR;
     }
     PyObject *coroutine = Py_NewRef(self->coroutine);
@@ -80,10 +84,10 @@ iterating_send(PyObject *object, PyObject *sent, PyObject **result)
 }
 
 static PyObject *
-iterating_next(PyObject *self)
+iterator_next(PyObject *self)
 {
     PyObject *result;
-    if (iterating_send(self, Py_None, &result) != PYGEN_RETURN)
+    if (iterator_send(self, Py_None, &result) != PYGEN_RETURN)
         return result;
     PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
     Py_DECREF(result);
@@ -94,12 +98,12 @@ iterating_next(PyObject *self)
     return NULL;
 }
 
-/* So a task is cancelled. A coroutine that has not begun raises what is thrown, which is right for us, too. */
+/* Cancel a task. A coroutine that has not begun raises what is thrown, which is right here, too. */
 static PyObject *
-iterating_throw(PyObject *object, PyObject *args)
+iterator_throw(PyObject *object, PyObject *args)
 {
-    Iterating *self = (Iterating *)object;
-    if (begin_to_wait(self) < 0)
+    FetchIterator *self = (FetchIterator *)object;
+    if (start_waiting(self) < 0)
         return NULL;
     PyObject *throw = PyObject_GetAttrString(self->coroutine, "throw");
     if (throw == NULL)
@@ -112,9 +116,9 @@ iterating_throw(PyObject *object, PyObject *args)
 }
 
 static PyObject *
-iterating_close(PyObject *object, PyObject *Py_UNUSED(none))
+iterator_close(PyObject *object, PyObject *Py_UNUSED(none))
 {
-    Iterating *self = (Iterating *)object;
+    FetchIterator *self = (FetchIterator *)object;
     PyObject *coroutine = self->coroutine;
     if (coroutine == NULL)
         Py_RETURN_NONE;
@@ -125,12 +129,12 @@ iterating_close(PyObject *object, PyObject *Py_UNUSED(none))
 }
 
 static PyObject *
-iterating_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+iterator_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
 {
     PyObject *fetch;
     if (!PyArg_ParseTuple(args, "O", &fetch))
         return NULL;
-    Iterating *self = PyObject_GC_New(Iterating, type);
+    FetchIterator *self = PyObject_GC_New(FetchIterator, type);
     if (self == NULL)
         return NULL;
     self->fetch = Py_NewRef(fetch);
@@ -141,9 +145,9 @@ iterating_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
 }
 
 static int
-iterating_traverse(PyObject *object, visitproc visit, void *arg)
+iterator_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    Iterating *self = (Iterating *)object;
+    FetchIterator *self = (FetchIterator *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->fetch);
     Py_VISIT(self->taken);
@@ -152,9 +156,9 @@ iterating_traverse(PyObject *object, visitproc visit, void *arg)
 }
 
 static int
-iterating_clear(PyObject *object)
+iterator_clear(PyObject *object)
 {
-    Iterating *self = (Iterating *)object;
+    FetchIterator *self = (FetchIterator *)object;
     Py_CLEAR(self->fetch);
     Py_CLEAR(self->taken);
     Py_CLEAR(self->coroutine);
@@ -162,52 +166,52 @@ iterating_clear(PyObject *object)
 }
 
 static void
-iterating_dealloc(PyObject *object)
+iterator_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    iterating_clear(object);
+    iterator_clear(object);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }
 
-static PyMethodDef iterating_methods[] = {
-    {"throw", iterating_throw, METH_VARARGS, "Raise an error where the next event is waited for."},
-    {"close", iterating_close, METH_NOARGS, "Wait no more."},
+static PyMethodDef iterator_methods[] = {
+    {"throw", iterator_throw, METH_VARARGS, "Raise an error where the next event is waited for."},
+    {"close", iterator_close, METH_NOARGS, "Stop waiting."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot iterating_slots[] = {
+static PyType_Slot iterator_slots[] = {
     {Py_tp_doc, "The events of a fetch, one after the other."},
-    {Py_tp_new, iterating_new},
-    {Py_tp_dealloc, iterating_dealloc},
-    {Py_tp_traverse, iterating_traverse},
-    {Py_tp_clear, iterating_clear},
-    {Py_tp_methods, iterating_methods},
-    {Py_am_aiter, iterating_aiter},
-    {Py_am_anext, iterating_aiter},
-    {Py_am_await, iterating_await},
-    {Py_am_send, iterating_send},
-    {Py_tp_iter, iterating_aiter},
-    {Py_tp_iternext, iterating_next},
+    {Py_tp_new, iterator_new},
+    {Py_tp_dealloc, iterator_dealloc},
+    {Py_tp_traverse, iterator_traverse},
+    {Py_tp_clear, iterator_clear},
+    {Py_tp_methods, iterator_methods},
+    {Py_am_aiter, iterator_aiter},
+    {Py_am_anext, iterator_aiter},
+    {Py_am_await, iterator_await},
+    {Py_am_send, iterator_send},
+    {Py_tp_iter, iterator_aiter},
+    {Py_tp_iternext, iterator_next},
     {0, NULL},
 };
 
-static PyType_Spec iterating_spec = {
-    .name = "jetbus.peer._iterating.Iterating",
-    .basicsize = sizeof(Iterating),
+static PyType_Spec iterator_spec = {
+    .name = "jetbus.peer._iterator.FetchIterator",
+    .basicsize = sizeof(FetchIterator),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .slots = iterating_slots,
+    .slots = iterator_slots,
 };
 
 static int
 module_exec(PyObject *module)
 {
-    PyObject *iterating = PyType_FromSpec(&iterating_spec);
-    if (iterating == NULL)
+    PyObject *iterator = PyType_FromSpec(&iterator_spec);
+    if (iterator == NULL)
         return -1;
-    int added = PyModule_AddType(module, (PyTypeObject *)iterating);
-    Py_DECREF(iterating);
+    int added = PyModule_AddType(module, (PyTypeObject *)iterator);
+    Py_DECREF(iterator);
     return added;
 }
 
@@ -218,12 +222,12 @@ static PyModuleDef_Slot module_slots[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "_iterating",
+    .m_name = "_iterator",
     .m_slots = module_slots,
 };
 
 PyMODINIT_FUNC
-PyInit__iterating(void)
+PyInit__iterator(void)
 {
     return PyModuleDef_Init(&module);
 }

@@ -1,0 +1,414 @@
+"""A connection that lasts: it is made, introduced, made again when it breaks, and closed in the end.
+
+``PeerAsync`` is a ``PeerConnection`` with the verbs of the bus. Everything that knows the event loop, time and the life
+of sockets is here; the messages on the connection are the business of the session.
+
+When a connection breaks, the peer tries to come back for ever. It waits a random time up to a limit that doubles with
+every attempt (full jitter), so that a thousand peers do not return to a restarted daemon in the same instant. The limit
+is reset only when the daemon has answered everything that was sent again: a daemon that accepts a connection and breaks
+it right away must not be asked ten times a second.
+
+Course of a reconnect::
+
+    lost            open requests end with ``ConnectionLost``, what was queued is discarded, ``on_loss``
+    wait, connect   again and again
+    introduce       info, config and authenticate in one round trip; nothing else can be sent yet
+    restore         add      every state with the value that it has now, every method
+                    fetch    every fetch, each followed by an info whose response ends what was there
+                    info     its response comes last: everything is restored, the limit is reset
+                    ``on_return``, when all of this is on its way and not yet answered
+
+Requests are not repeated: nobody knows whether a set was done before the connection broke. Changes are not queued
+without a connection: the add carries the latest value, and a fetch reports only differences (see ``subscription``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Self, TypeVar
+
+from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied
+from jetbus.json_types import JsonObject
+from jetbus.peer.address import explain_closing, explain_failure, read_url, suggest_tls
+from jetbus.peer.callbacks import call_back
+from jetbus.peer.codec import make_codec
+from jetbus.peer.compat import read_info
+from jetbus.peer.elements import Owned, Spawn
+from jetbus.peer.session import ANSWER_S, PeerSession
+from jetbus.peer.transport import Transport, open_transport
+
+log = logging.getLogger("jetbus.peer")
+
+T = TypeVar("T")
+OnResult = Callable[[asyncio.Future[Any]], object]
+"""Callback of a request: called once, on the peer's event loop, with the future that has the result or the error."""
+
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 10.0
+CONNECT_S = 5.0
+CLOSE_S = 2.0
+SWEEP_S = 0.25
+"""Interval of the check for requests that have timed out."""
+
+
+def backoff_s(attempt: int, chance: Callable[[], float] = random.random) -> float:
+    """Return how long to wait before an attempt to reconnect."""
+    # The exponent has a limit of its own: 2.0 ** 1024 overflows, and a peer may try for years.
+    return chance() * min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(attempt, 20))
+
+
+class PeerConnection:
+    """One end of a connection to a daemon, on the caller's event loop.
+
+    That is the loop on which ``connect`` runs, or the one that the caller names with ``loop``.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str = "",
+        user: str | None = None,
+        password: str | None = None,
+        reconnect: bool = True,
+        tls: ssl.SSLContext | None = None,
+        answer_s: float = ANSWER_S,
+        on_loss: Callable[[], Any] | None = None,
+        on_return: Callable[[], Any] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        session: Callable[[Spawn], PeerSession] = PeerSession,
+    ) -> None:
+        """Create a peer; it does nothing until ``connect``.
+
+        ``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
+
+        ``loop`` is the event loop that the peer lives on; it need not run yet. Without it, it is the loop that runs
+        when the peer connects.
+
+        ``session`` creates the session, for those who build another kind of peer.
+        """
+        self._address = read_url(url)
+        self.name = name
+        self._user = user if user is not None else self._address.user
+        self._password = password if password is not None else self._address.password
+        self._reconnect = reconnect
+        self._tls = tls
+        self._on_loss = on_loss
+        self._on_return = on_return
+        self._session = session(self._spawn)
+        self._session.answer_s = answer_s
+        self._session.on_output = self._schedule_flush
+        self._session.on_clash = self._on_clash
+        self._session.on_settled = self._on_settled
+        self._attempts = 0
+        """Number of attempts to reconnect since a daemon last answered everything that was sent again."""
+        self._transport: Transport | None = None
+        self._opening = asyncio.Lock()
+        self._closing = False
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._begun: set[asyncio.Task[Any]] = set()
+        """Requests of several steps that were begun with a callback."""
+        self._flush_scheduled = False
+        self._named_loop = loop
+        self._loop = loop
+        self._future: Callable[[], asyncio.Future[Any]] = self._refuse_future if loop is None else loop.create_future
+        """Creates the future of a response."""
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def session(self) -> PeerSession:
+        """The conversation with the daemon, for those who build on it."""
+        return self._session
+
+    def abort(self) -> None:
+        """Break the connection at once, as a pulled cable would: open requests fail, and the peer reconnects."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Number of bytes that the daemon has not taken yet."""
+        return 0 if self._transport is None else self._transport.unsent_bytes
+
+    @property
+    def connected(self) -> bool:
+        """True if there is a connection to the daemon right now."""
+        return self._session.connected
+
+    @property
+    def url(self) -> str:
+        """The daemon's address, without the password."""
+        return str(self._address)
+
+    @property
+    def open_request_count(self) -> int:
+        """Number of requests that wait for their response."""
+        return self._session.open_request_count
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}, {'connected' if self.connected else 'not connected'}>"
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    # -- connecting
+
+    def connect(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
+        """Connect to the daemon, introduce and authenticate this peer."""
+        return self._begin(self._establish(), on_result)
+
+    async def _establish(self) -> None:
+        running = asyncio.get_running_loop()
+        # Futures of one loop cannot be awaited on another; the error would otherwise come much later.
+        if self._named_loop not in (None, running):
+            raise RuntimeError("this peer was given another event loop than the one that runs; connect it there")
+        if self._session.connected:
+            return
+        self._loop = running
+        # The caller connects: it may be another daemon than the last time. Reconnecting does not pass here.
+        self._session.forget_lengths()
+        self._future = self._loop.create_future
+        self._closing = False
+        # Sets the clock of the session. Until then it is 0, and requests sent at 0 would be over at the first sweep.
+        self._session.expire(self._loop.time())
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._open()
+        except TimeoutError:
+            raise NotConnected(
+                f"no answer from a daemon at {self.url} within {CONNECT_S:g} s;"
+                f" {suggest_tls(self._address)}is that a Jet daemon?"
+            ) from None
+        self._sweep()
+
+    async def _open(self) -> None:
+        # ``connect`` may be called while the peer is on its way back by itself.
+        async with self._opening:
+            if self._session.connected:
+                return
+            # The codec must be there before the first payload can arrive.
+            self._session.begin_connection(make_codec(binary=self._address.binary, send=self._session.send))
+            self._transport = transport = await self._connect()
+            try:
+                await self._introduce()
+            except BaseException:
+                # Also when the time limit cancels it: a connection that is only half introduced must not stay.
+                # It is forgotten first, so that ``_on_transport_lost`` ignores the loss that ``abort`` causes.
+                self._transport = None
+                self._session.on_lost()
+                transport.abort()
+                raise
+            self._session.on_connected()
+
+    async def _connect(self) -> Transport:
+        try:
+            return await open_transport(self._address, self._tls, self._session.receive, self._on_transport_lost)
+        except (OSError, ssl.SSLError) as error:
+            raise NotConnected(explain_failure(self._address, error)) from None
+
+    async def _introduce(self) -> None:
+        session = self._session
+        requests: JsonObject = {"info": {}}
+        if self.name:
+            requests["config"] = {"name": self.name}
+        if self._user is not None:
+            requests["authenticate"] = {"user": self._user, "password": self._password or ""}
+        futures = [self._future() for _ in requests]
+        # All at once, in one round trip; daemons answer in order.
+        for (service, params), future in zip(requests.items(), futures, strict=True):
+            session.introduce(service, params, future)
+        # With errors among the results: a daemon without ``info`` must not hide the outcome of the login.
+        results = dict(zip(requests, await asyncio.gather(*futures, return_exceptions=True), strict=True))
+        for service, result in results.items():
+            # Daemons may lack info and config, but a login that fails is an error.
+            if type(result) is ConnectionLost:
+                raise NotConnected(explain_closing(self._address))
+            if isinstance(result, NotConnected) or (service == "authenticate" and isinstance(result, JetError)):
+                raise result
+        session.daemon = read_info(results["info"])
+
+    # -- closing
+
+    def close(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
+        """Close the connection; what this peer owns leaves the bus."""
+        return self._begin(self._shut_down(), on_result)
+
+    async def _shut_down(self) -> None:
+        self._closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for subscription in list(self._session.fetches.values()):
+            self._session.unfetch(subscription)  # node-jet 3's daemon stumbles over fetches of peers that are gone
+        self._flush()
+        # Written before the requests are ended, so that the daemon still hears of the unfetches.
+        self._session.on_closed()
+        # ``close`` may be called by a handler or a callback, which is one of these tasks and cannot wait for itself.
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._finish_begun()
+        # From here on ``_on_transport_lost`` does not know this transport: to close it is not a loss.
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+            await transport.wait_closed(CLOSE_S)
+
+    async def _finish_begun(self) -> None:
+        """Let requests that were begun with a callback end with the error of the closed session."""
+        begun = self._begun - {asyncio.current_task()}
+        if begun:
+            _, unfinished = await asyncio.wait(begun, timeout=CLOSE_S)
+            for task in unfinished:
+                task.cancel()
+
+    # -- reconnecting
+
+    def _on_transport_lost(self, transport: Transport) -> None:
+        if transport is not self._transport:
+            return  # it was abandoned before
+        self._transport = None
+        was_introduced = self._session.connected
+        self._session.on_lost()
+        # ``connect`` or ``_come_back`` is waiting for the introduction and reports the failure itself.
+        if not was_introduced:
+            return
+        self._call_back(self._on_loss)
+        if self._reconnect:
+            self._spawn(self._come_back(), lambda _result, _error: None)
+        else:
+            # Nothing will be reported any more, so those who iterate get an error instead of waiting for ever.
+            for subscription in list(self._session.fetches.values()):
+                subscription.end(NotConnected(f"the connection to {self.url} is lost"))
+            self._session.fetches.clear()
+
+    def _on_settled(self) -> None:
+        self._attempts = 0
+
+    async def _come_back(self) -> None:
+        while True:
+            await asyncio.sleep(backoff_s(self._attempts))
+            self._attempts += 1
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await self._open()
+            except (NotConnected, TimeoutError):
+                # Not logged: ``on_loss`` has reported the loss, and a daemon may be away for days.
+                continue
+            except JetError as error:
+                # A password that was changed meanwhile may be changed back; giving up is the owner's decision.
+                log.error("%s is back but refuses this peer: %s", self.url, error)
+                continue
+            self._call_back(self._on_return)
+            return
+
+    def _on_clash(self, owned: Owned, error: JetError) -> None:
+        """Try again to add something; often the daemon has not yet noticed that our old connection is gone."""
+        if not isinstance(error, Occupied):
+            log.error("%s could not be added again after a reconnect: %s", owned.path, error)
+            return
+        log.info("%s is occupied after a reconnect; trying again to add it", owned.path)
+
+        async def try_again() -> None:
+            await asyncio.sleep(random.uniform(BACKOFF_S, 1.0))  # noqa: S311
+            # It may have been removed meanwhile, or the connection lost again: then the next one adds everything.
+            if self._session.connected and owned.added:
+                self._session.add_again(owned)
+
+        self._spawn(try_again(), lambda _result, _error: None)
+
+    # -- requests
+
+    def _refuse_future(self) -> asyncio.Future[Any]:
+        raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
+
+    def _begin(self, work: Coroutine[Any, Any, T], on_result: OnResult | None) -> Awaitable[T]:
+        """Return the work, which runs when it is awaited; with a callback begin it at once."""
+        if on_result is None:
+            return work
+        try:
+            task = (self._named_loop or asyncio.get_running_loop()).create_task(work)
+        except RuntimeError:
+            # A coroutine that is dropped before it has run would cause a warning.
+            work.close()
+            raise
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+        task.add_done_callback(functools.partial(call_back, on_result))
+        return task
+
+    def _request_with_callback(
+        self, on_result: OnResult, method: str, params: Any, future: asyncio.Future[Any], *options: Any
+    ) -> None:
+        """Send a request that calls back, also when there is no connection to send it on."""
+        future.add_done_callback(functools.partial(call_back, on_result))
+        try:
+            self._session.request(method, params, future, *options)
+        except NotConnected as error:
+            future.set_exception(error)
+
+    def _request(self, method: str, params: Any) -> asyncio.Future[Any]:
+        future = self._future()
+        self._session.request(method, params, future)
+        return future
+
+    # -- the event loop
+
+    def _schedule_flush(self) -> None:
+        # Once per turn of the loop: what is sent in one turn goes out with one write.
+        if not self._flush_scheduled and self._loop is not None:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._transport is not None and (out := self._session.take_out()):
+            self._transport.write(out)
+
+    def _spawn(self, work: Awaitable[Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        task = asyncio.ensure_future(work)
+        # The event loop itself refers to tasks only weakly.
+        self._tasks.add(task)
+
+        def finish(finished: asyncio.Future[Any]) -> None:
+            self._tasks.discard(finished)
+            if finished.cancelled():
+                done(None, NotConnected("the owner is closing its connection"))
+            else:
+                error = finished.exception()
+                done(None if error else finished.result(), error)
+
+        task.add_done_callback(finish)
+
+    def _sweep(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._loop is not None and not self._closing:
+            self._session.expire(self._loop.time())
+            self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _call_back(self, callback: Callable[[], Any] | None) -> None:
+        """Call the callback of a loss or return; it may be ``async``."""
+        if callback is None:
+            return
+        try:
+            outcome = callback()
+        except Exception:
+            log.exception("a callback failed")
+            return
+        if asyncio.iscoroutine(outcome):
+            self._spawn(outcome, _log_error)
+
+
+def _log_error(_result: Any, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("a callback failed", exc_info=error)

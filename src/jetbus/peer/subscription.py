@@ -1,0 +1,660 @@
+"""The peer's side of a fetch: what has been reported, what the consumer has yet to see, and the way between them.
+
+A ``Subscription`` lies between the session, which feeds it notifications, and a handle, which empties it::
+
+    session --> receive_*() --> [reconnect: only the difference] --> [queue: merge or count] --> take() --> handle
+
+**Reconnect.** A subscription remembers the value of every match (``known``). On a new connection the daemon reports
+everything from the beginning. Until that is complete, an ``add`` of a path with the value that is known is dropped,
+one with another value becomes a ``change``, and in the end every known path that was not reported again becomes a
+``remove``::
+
+    known before          a=1  b=2  c=3
+    daemon reports        add a=1   add b=5   add d=4
+    consumer sees                   change b=5  add d=4  remove c
+
+Completeness has no message of its own. The session sends an ``info`` request right after the fetch: daemons answer in
+order, so its response comes after everything that was there (``finish_sync``).
+
+**Rules.** The same memory lets a subscription apply a rule itself where the daemon does not know its operators or gets
+them wrong; ``compat`` has the table. The daemon is then asked for more than was wanted, and the rest is left out here.
+
+**Slow consumers.** The queue has a limit. With the policy ``latest`` an event replaces an older one of the same path
+that nobody has seen, so the queue never holds more than one event per path::
+
+    add + change -> add     change + change -> change     change + remove -> remove     remove + add -> change
+
+An ``add`` followed by a ``remove`` is kept as two events: a state that exists for a moment may be a message of its own.
+With the policy ``every`` nothing is replaced, and a consumer that falls too far behind gets ``TooSlow``.
+
+**Fast path.** Once everything has been reported, nothing has to be tested or converted, and events pass through as the
+codec decoded them (``_passes_through``). A fetch that asks for schemas and qualities stays on it: states without either
+have no entry in ``_about``, and their events are not copied.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from jetbus.errors import InvalidValue, JetError, NotConnected, NotState, TooSlow
+from jetbus.json_types import Json, JsonObject
+from jetbus.peer.callbacks import await_outcome, call_back
+from jetbus.peer.compat import Features
+from jetbus.peer.values import decode_or_explain, is_blob, read_value
+from jetbus.rules import Rule, Sort
+from jetbus.schema import GOOD, Quality, Schema, read_quality, read_schema
+from jetbus.wire import jsonrpc
+
+if TYPE_CHECKING:
+    from jetbus.peer.requests import Waiter
+
+log = logging.getLogger("jetbus.peer")
+
+Policy = Literal["latest", "every"]
+QUEUE_MAX = 100_000
+
+
+class Receipt:
+    """Moment at which messages arrived together. All receipts are equal: events are compared by what happened."""
+
+    __slots__ = ("at_s",)
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+_NO_RECEIPT = Receipt(0.0)
+"""Receipt of an event that was made by hand."""
+
+# The events of one receipt share it, and a datetime is made only for who reads it, so the time of an event costs a few
+# nanoseconds. A context variable, because peers in several threads receive at once, and because its ``get`` is the
+# cheapest call that a decoder can make for a field that the wire does not have.
+_receipt: ContextVar[Receipt] = ContextVar("receipt", default=_NO_RECEIPT)
+
+
+def note_receipt() -> None:
+    """Note that messages have arrived now; events that are made next in this thread refer to it."""
+    _receipt.set(Receipt(time.time()))
+
+
+_RENAMED = {
+    "kind": "event",
+    "fetch_only": "fetchOnly",
+    "receipt": "(received)",
+    "told_schema": "schema",
+    "told_quality": "quality",
+}
+
+
+class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
+    """Event of a state or method: ``add``, ``change`` or ``remove``. A method has no value.
+
+    The usual notification is decoded from the wire straight into an event.
+    """
+
+    kind: str = ""
+    path: str = ""
+    value: Any = None
+    fetch_only: bool = False
+    receipt: Any = field(default_factory=_receipt.get)
+    """The ``Receipt`` of the message; daemons send no member of its name."""
+    is_method: bool = False
+    problem: JetError | None = None
+    """Why the value could not be read: at all, which leaves None, or as the type that was asked for."""
+    ts: str = ""
+    """When it happened, for events that a fetch with ``since`` replays; with ``meta``, when its owner measured it."""
+    stale: bool = False
+    """True if the owner has not changed the state for as long as its schema allows, for a fetch with ``meta``."""
+    told_schema: Json = UNSET
+    """Schema of the state as its owner wrote it, for a fetch with ``schema``; ``schema`` is easier to use."""
+    told_quality: Json = None
+    """Quality of the value as its owner wrote it, for a fetch with ``meta``; ``quality`` is easier to use."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """Description of the state or method; None if it has none, or the fetch did not ask."""
+        told = self.told_schema
+        return None if told is UNSET else read_schema(told if isinstance(told, str | dict) else None)
+
+    @property
+    def quality(self) -> Quality:
+        """Trust in the value: ``level`` and ``reason``. Good if the owner does not say otherwise."""
+        try:
+            return GOOD if self.told_quality is None else read_quality(self.told_quality)
+        except ValueError:
+            return GOOD
+
+    @property
+    def received(self) -> datetime:
+        """Time at which this peer received it, in UTC."""
+        at_s = self.receipt.at_s if isinstance(self.receipt, Receipt) else 0.0
+        return datetime.fromtimestamp(at_s, UTC)
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={getattr(self, name)!r}" for name in self._shown_fields())
+        return f"Event({', '.join(fields)})"
+
+    def _shown_fields(self) -> list[str]:
+        told = [name for name, default in _ASKED if getattr(self, name) != default]
+        return [name for name in self.__struct_fields__ if name in told or name not in _RARELY_SHOWN]
+
+
+_ASKED: list[tuple[str, Any]] = [("stale", False), ("told_schema", UNSET), ("told_quality", None)]
+"""Fields that only fetches have that ask for them, with the values that say nothing."""
+_RARELY_SHOWN = {"receipt", *(name for name, _ in _ASKED)}
+
+
+class Notification(Struct, gc=False):
+    """Parameters of any notification of a fetch, plain or sorted."""
+
+    path: str = ""
+    event: str = ""
+    value: Json = UNSET
+    fetchOnly: bool = False  # noqa: N815 - the wire's name
+    changes: list[Json] | UnsetType = UNSET
+    n: int = 0
+    ts: str = ""
+    stale: bool = False
+    told_schema: Json = field(default=UNSET, name="schema")
+    told_quality: Json = field(default=None, name="quality")
+
+
+class Subscription:
+    """One fetch. Fed by the session, emptied by a handle, from any thread."""
+
+    def __init__(
+        self,
+        fetch_id: str,
+        rule: Rule,
+        *,
+        value_type: Any = None,
+        policy: Policy = "latest",
+        queue_max: int = QUEUE_MAX,
+        callback: Callable[[Any], Any] | None = None,
+        since: str | int | None = None,
+        schema: bool = False,
+        meta: bool = False,
+    ) -> None:
+        if since is not None:
+            policy = "every"  # a replay is complete or useless
+        self.id = fetch_id
+        self.rule = rule
+        self.params: JsonObject = {}
+        """Parameters of the request, limited to what the daemon understands."""
+        self.policy = policy
+        self.known: dict[str, Any] = {}
+        """Last reported value of every match; ``UNSET`` for a method."""
+        self._fetch_only: set[str] = set()
+        """Matches that were added as fetchOnly: some daemons say so in ``add`` only."""
+        self.items: list[Event] = []
+        """The current list of a sorted fetch."""
+        self.conflated = 0
+        """Number of events that a newer one replaced before anybody saw them."""
+        self.ended = False
+        self.error: JetError | None = None
+        self.complete = False
+        """True if everything that was there at the start has been reported."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is something to take, or when the fetch has ended."""
+        self._type = value_type
+        self._queue_max = queue_max
+        self._callback = callback
+        self._since = since
+        self._asked = {name: True for name, wanted in (("schema", schema), ("meta", meta)) if wanted}
+        """Parameters that ask for more than paths and values."""
+        self._about: dict[str, _About] = {}
+        """Schema, time and quality last received of every match, if the fetch asks for them."""
+        self._pending: dict[object, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
+        self._delivered: list[Event] = []
+        """Events for a consumer that was waiting when they came; it counts as having seen them, so none is replaced."""
+        self.awaited = False
+        """True if the consumer waits for the next event."""
+        self.waiter: Waiter | None = None
+        """Waits for the daemon to accept or refuse the fetch."""
+        # Guards the queue, which the session of a blocking peer fills in another thread than the consumer empties it.
+        self._lock = threading.Lock()
+        self._trusts_daemon = False
+        """True if the daemon applies the whole rule, and applies it correctly."""
+        self._sorts_itself = False
+        """True if the list is sorted here, since the daemon cannot do it."""
+        self._passes_through = False
+        """True if events need neither test nor conversion."""
+        self._reported: set[str] | None = None
+        """Paths reported on this connection, until everything has been reported; then None."""
+
+    @property
+    def is_typed(self) -> bool:
+        """True if values are converted to a type, which can fail."""
+        return self._type is not None
+
+    # -- from the session
+
+    def start(self, features: Features) -> None:
+        """Prepare for a daemon with these features, which will report everything from the beginning."""
+        self.params, self._trusts_daemon = features.translate(self.rule)
+        if self.policy == "every":
+            # Else the daemon, too, would leave out changes for a peer that reads slowly.
+            self.params["every"] = True
+        if features.is_jetbus and self._asked:
+            self.params |= self._asked
+        elif features.is_jetbus and self.rule.sort is None:
+            # Flat lists of many changes; a fetch that asks for more than values gets them one by one.
+            self.params["together"] = True
+        # Only until it was complete once: after a reconnect a replay would repeat what the consumer has seen.
+        if self._since is not None and not self.complete:
+            self.params["since"] = self._since
+        self._sorts_itself = self.rule.sort is not None and "sort" not in self.params
+        self._passes_through = False
+        # Until everything is reported again each event is compared with what is known; see ``_check``.
+        self._reported = set()
+
+    def finish_sync(self) -> None:
+        """Note that everything has been reported: what was known and not reported again is gone."""
+        reported, self._reported = self._reported, None
+        if reported is not None:
+            for path in [path for path in self.known if path not in reported]:
+                value, about = self.known.pop(path), self._about.pop(path, _NOTHING)
+                if not self._sorts_itself:
+                    self._emit([_tell_about(self._make_event("remove", path, value, False), about)])
+        if self._sorts_itself:
+            self._emit_sorted()
+        self._passes_through = self._trusts_daemon and self._type is None and not self._sorts_itself
+        self.complete = True
+        self.wake()
+
+    def receive_events(self, events: list[Event]) -> None:
+        """Take in events that have a value."""
+        if not self._passes_through:
+            self._emit_checked(
+                self._check(event.kind.lower(), event.path, read_value(event.value), event.fetch_only, event.ts, event)
+                for event in events
+            )
+            return
+        if self._asked:
+            events = self._add_schemas(events)
+        known, has_blobs, has_fetch_only = self.known, False, bool(self._fetch_only)
+        # One pass finds out whether any event has bytes or is fetchOnly. Both are rare, so events are usually passed on
+        # as they are, without a copy.
+        for event in events:
+            value = event.value
+            if type(value) is dict and is_blob(value):
+                value, has_blobs = read_value(value), True
+            if event.fetch_only:
+                has_fetch_only = True
+            if event.kind == "remove":
+                known.pop(event.path, None)
+            else:
+                known[event.path] = value
+        if has_blobs:
+            events = [msgspec.structs.replace(event, value=read_value(event.value)) for event in events]
+        if has_fetch_only:
+            events = [
+                msgspec.structs.replace(event, fetch_only=self._is_fetch_only(event.kind, event.path, event.fetch_only))
+                for event in events
+            ]
+        self._emit(events)
+
+    def _add_schemas(self, events: list[Event]) -> list[Event]:
+        """Return events with the schemas of their states, and remember what they say of them."""
+        about = self._about
+        # Most states have neither schema nor quality. Then this is all that asking costs.
+        if not about and not any(map(_says_more, events)):
+            return events
+        return [self._add_schema(event) if event.path in about or _says_more(event) else event for event in events]
+
+    def _add_schema(self, event: Event) -> Event:
+        schema, _, _ = self._remember_about(event.kind, event.path, event)
+        return event if event.told_schema is schema else msgspec.structs.replace(event, told_schema=schema)
+
+    def receive_changes(self, changes: list[Json], has_blobs: bool) -> None:
+        """Take in changes of one message, a flat list: path, value and fetchOnly of each."""
+        paths, values, fetch_only = changes[::3], changes[1::3], changes[2::3]
+        if has_blobs:
+            values = list(map(read_value, values))
+        if not self._passes_through:
+            self._emit_checked(
+                self._check("change", *change, "") for change in zip(paths, values, fetch_only, strict=True)
+            )
+            return
+        self.known.update(zip(paths, values, strict=True))
+        self._emit(list(map(Event, repeat("change"), paths, values, fetch_only, repeat(_receipt.get()))))
+
+    def receive_notification(self, notification: Notification) -> None:
+        """Take in a notification of any kind: of a state, of a method, or of a sorted list."""
+        if notification.changes is not UNSET:
+            self._receive_sorted(notification)
+            return
+        kind, value = notification.event.lower(), read_value(notification.value)
+        path, fetch_only, ts = notification.path, notification.fetchOnly, notification.ts
+        self._emit_checked([self._check(kind, path, value, fetch_only, ts, notification)])
+
+    def receive_raw(self, params: Raw) -> None:
+        """Take in a notification with a value that cannot be read; the values beside it are not lost."""
+        try:
+            self._receive_raw(params)
+        except (JetError, KeyError, TypeError, ValueError, msgspec.MsgspecError):
+            log.debug("ignored a notification of fetch %s that is not made of paths and values", self.id)
+
+    def _receive_raw(self, params: Raw) -> None:
+        if bytes(params)[:1] == b"[":
+            members = iter(_decode_members(params))
+            for path, value, mark in zip(members, members, members, strict=True):
+                self._receive_raw_value("change", jsonrpc.read_text(path, "path"), value, mark == _TRUE, "")
+            return
+        fields = jsonrpc.read_fields(params)
+        if "changes" in fields:
+            entries = [jsonrpc.read_fields(entry) for entry in _decode_members(fields["changes"])]
+            changes = [
+                {name: decode_or_explain(raw, _read_path(entry)) for name, raw in entry.items()} for entry in entries
+            ]
+            self._receive_sorted(Notification(changes=changes, n=jsonrpc.loads(fields.get("n", Raw(b"0")))))
+            return
+        kind, ts = (jsonrpc.read_text(fields.get(name, Raw(b'""')), name) for name in ("event", "ts"))
+        value, fetch_only = fields.get("value", _NO_VALUE), fields.get("fetchOnly") == _TRUE
+        self._receive_raw_value(kind.lower(), _read_path(fields), value, fetch_only, ts)
+
+    def _receive_raw_value(self, kind: str, path: str, raw: Raw, fetch_only: bool, ts: str) -> None:
+        value = read_value(decode_or_explain(raw, path)) if raw else UNSET
+        self._emit_checked([self._check(kind, path, value, fetch_only, ts)])
+
+    def _receive_sorted(self, notification: Notification) -> None:
+        sort = self.rule.sort
+        first = sort.first if sort else 1
+        # ``n`` is the new length of the list; entries that are not mentioned stay at their index.
+        items = list(self.items[: notification.n])
+        for entry in notification.changes if isinstance(notification.changes, list) else ():
+            index = entry["index"] - first
+            value = read_value(entry.get("value", UNSET))
+            event = self._make_event("change", entry["path"], value, entry.get("fetchOnly", False))
+            if self._asked:
+                about = entry.get("schema", UNSET), entry.get("quality"), entry.get("stale", False)
+                event = _tell_about(msgspec.structs.replace(event, ts=entry.get("ts", "")), about)
+            if index < len(items):
+                items[index] = event
+            else:
+                items.append(event)
+        if self._reported is not None and self.complete and items == self.items:
+            return  # the same list again, after a reconnect
+        self.items = items
+        self._emit_list(items)
+
+    def _check(
+        self, kind: str, path: str, value: Any, fetch_only: bool, ts: str, told: Event | Notification | None = None
+    ) -> Event | None:
+        """Return what a notification means to the consumer, given what is known; None if it is no news."""
+        if not self._asked or told is None:
+            return self._check_value(kind, path, value, fetch_only, ts)
+        before = self._about.get(path, _NOTHING)
+        about = self._remember_about(kind, path, told)
+        is_news = self._reported is not None and about != before
+        event = self._check_value(kind, path, value, fetch_only, ts, is_news=is_news)
+        return None if event is None else _tell_about(event, about)
+
+    def _remember_about(self, kind: str, path: str, told: Event | Notification) -> _About:
+        """Return schema, quality and staleness after a notification, and keep them unless there are none."""
+        # Only ``add`` and a change of the schema have the schema; the consumer gets it with every event.
+        schema = told.told_schema
+        if schema is UNSET and kind != "add":
+            schema = self._about.get(path, _NOTHING)[0]
+        about = schema, told.told_quality, told.stale
+        if kind == "remove" or about == _NOTHING:
+            self._about.pop(path, None)
+        else:
+            self._about[path] = about
+        return about
+
+    def _check_value(
+        self, kind: str, path: str, value: Any, fetch_only: bool, ts: str, *, is_news: bool = False
+    ) -> Event | None:
+        fetch_only = self._is_fetch_only(kind, path, fetch_only)
+        known = self.known
+        before = known.get(path, _ABSENT)
+        # To the consumer, a value that no longer matches is a removal, whatever the daemon calls it.
+        if kind == "remove" or not (self._trusts_daemon or matches(self.rule, path, value)):
+            if before is _ABSENT:
+                return None
+            del known[path]
+            return self._make_event("remove", path, before if value is UNSET else value, fetch_only, ts)
+        known[path] = value
+        if self._reported is not None:
+            self._reported.add(path)
+            # After a reconnect the daemon reports everything again; the consumer hears only of differences.
+            if before is not _ABSENT and kind == "add" and not is_news and _is_same_json(before, value):
+                return None
+        # The kind follows from what the consumer knows: a change of a path that was left out until now is an add.
+        return self._make_event("add" if before is _ABSENT else "change", path, value, fetch_only, ts)
+
+    def _is_fetch_only(self, kind: str, path: str, is_marked: bool) -> bool:
+        """Return True if an event is of a state or method that this peer can only fetch; remember it from ``add``."""
+        paths = self._fetch_only
+        fetch_only = is_marked or (kind != "add" and path in paths)
+        if fetch_only and kind != "remove":
+            paths.add(path)
+        else:
+            paths.discard(path)
+        return fetch_only
+
+    def confirm(self) -> None:
+        """Note that the daemon has accepted the fetch."""
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(True)
+
+    def end(self, error: JetError | None = None) -> None:
+        """End the fetch; the consumer gets what is queued, then the error."""
+        if not self.ended:
+            # The first reason counts. Later ones, such as a close after ``TooSlow``, say less.
+            self.error = error
+            self.ended = True
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error or NotConnected("the fetch was closed before the daemon accepted it"))
+        self.wake()
+
+    # -- to the consumer
+
+    def _make_event(self, kind: str, path: str, value: Any, fetch_only: bool, ts: str = "") -> Event:
+        if value is UNSET:
+            return Event(kind, path, None, fetch_only, is_method=True, ts=ts)
+        if isinstance(value, InvalidValue):
+            log.warning("cannot read a value: %s", value)
+            return Event(kind, path, None, fetch_only, problem=value, ts=ts)
+        if self._type is None:
+            return Event(kind, path, value, fetch_only, ts=ts)
+        try:
+            return Event(kind, path, msgspec.convert(value, self._type), fetch_only, ts=ts)
+        except msgspec.ValidationError as error:
+            return Event(kind, path, value, fetch_only, problem=InvalidValue(path, str(error)), ts=ts)
+
+    def _emit_checked(self, checked: Iterable[Event | None]) -> None:
+        events = [event for event in checked if event is not None]
+        if not events:
+            return
+        if not self._sorts_itself:
+            self._emit(events)
+        elif self._reported is None:
+            self._emit_sorted()
+
+    def _emit_sorted(self) -> None:
+        """Sort what is known and emit the list, unless it is the same as before."""
+        assert self.rule.sort is not None  # noqa: S101
+        window = sort_window(self.rule.sort, self.known)
+        items = [self._make_event("change", path, value, False) for path, value in window]
+        if items != self.items or not self.complete:
+            self.items = items
+            self._emit_list(items)
+
+    def _emit(self, events: list[Event]) -> None:
+        callback = self._callback
+        if callback is not None:
+            for event in events:  # what ``call_back`` does, without the cost of a call for each event
+                try:
+                    outcome = callback(event)
+                    if outcome is not None:
+                        await_outcome(outcome)
+                except Exception:
+                    log.exception("a callback failed")
+        elif self.policy == "every":
+            self._queue(events)
+        else:
+            self._conflate(events)
+
+    def _conflate(self, events: list[Event]) -> None:
+        with self._lock:
+            # Somebody waits for these very events, so they count as seen and are not merged with later ones.
+            if self.awaited and len(self._delivered) < self._queue_max:
+                self._delivered += events
+            else:
+                self._merge_pending(events)
+        self.wake()
+
+    def _merge_pending(self, events: list[Event]) -> None:
+        pending: Any = self._pending
+        put = pending.setdefault
+        for event in events:
+            older = put(event.path, event)
+            if older is event:
+                continue
+            if (older.kind, event.kind) != ("add", "remove"):
+                self.conflated += 1
+                pending[event.path] = _merge(older, event)
+                continue
+            # Both stay, under keys of their own, so that neither is replaced by what happens to the path later.
+            del pending[event.path]
+            if len(pending) < self._queue_max:
+                pending[object()] = older
+                pending[object()] = event
+            else:
+                self.conflated += 2
+
+    def _emit_list(self, items: list[Event]) -> None:
+        """Emit a new list of a sorted fetch; it makes every older one superfluous."""
+        if self._callback is not None:
+            call_back(self._callback, items)
+            return
+        if self.policy == "latest":
+            with self._lock:
+                pending: Any = self._pending
+                self.conflated += len(pending)
+                pending.clear()
+        self._queue([items])
+
+    def _queue(self, entries: list[Any]) -> None:
+        if self.ended:
+            return
+        with self._lock:
+            pending: Any = self._pending
+            # One more than allowed is kept, as proof that the limit was crossed.
+            pending += entries[: self._queue_max + 1 - len(pending)]
+        if len(pending) > self._queue_max:
+            self.end(
+                TooSlow(
+                    f"more than {self._queue_max} events of a fetch are unread; read faster, fetch less,"
+                    " raise queue_max or use policy 'latest'"
+                )
+            )
+        else:
+            self.wake()
+
+    def take(self, *, awaiting: bool = False) -> list[Any]:
+        """Empty the queue. A consumer that is ``awaiting`` more counts as having seen what comes next."""
+        with self._lock:
+            delivered, self._delivered = self._delivered, []
+            pending = self._pending
+            self._pending = [] if isinstance(pending, list) else {}
+            # Only a consumer that leaves with nothing is about to wait.
+            self.awaited = awaiting and not delivered and not pending
+        events = pending if isinstance(pending, list) else list(pending.values())
+        return delivered + events if delivered and events else delivered or events
+
+
+_About = tuple[Json, Json, bool]
+"""Schema, quality and staleness of a state, as they were told."""
+_NOTHING: _About = (UNSET, None, False)
+
+
+def _says_more(event: Event) -> bool:
+    """Return True if an event has a schema or a quality, or says that its state is stale."""
+    return event.told_schema is not UNSET or event.told_quality is not None or event.stale
+
+
+def _tell_about(event: Event, about: _About) -> Event:
+    schema, quality, stale = about
+    return msgspec.structs.replace(event, told_schema=schema, told_quality=quality, stale=stale)
+
+
+_ABSENT: Any = object()
+_NO_VALUE = Raw(b"")
+_TRUE = Raw(b"true")
+_decode_members = msgspec.json.Decoder(list[Raw]).decode
+
+
+def _read_path(fields: Mapping[str, Raw]) -> str:
+    return jsonrpc.read_text(fields.get("path", Raw(b'""')), "path")
+
+
+def _is_same_json(a: Any, b: Any) -> bool:
+    """Compare two values as JSON, where true is not 1, at any depth."""
+    # Most values differ, which ``==`` finds out cheaply; only equal ones are encoded to tell true from 1.
+    return a is b or (bool(a == b) and jsonrpc.encode(a) == jsonrpc.encode(b))
+
+
+def matches(rule: Rule, path: str, value: Any) -> bool:
+    """Return True if a rule matches a state, or a method, whose value is ``UNSET``."""
+    if not rule.matches_path(path):
+        return False
+    test = rule.matches_value
+    return test is None or (value is not UNSET and not isinstance(value, InvalidValue) and test(value))
+
+
+def convert_value(value: Any, value_type: Any, path: str) -> Any:
+    """Return the value of a state as a type; raise the error of a method, or of a value that cannot be read."""
+    if value is UNSET:
+        raise NotState(path)
+    if isinstance(value, InvalidValue):
+        raise value
+    if value_type is None:
+        return value
+    try:
+        return msgspec.convert(value, value_type)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(path, str(error)) from None
+
+
+def sort_window(sort: Sort, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Sort states as a daemon does for a sorted fetch and return the part that was asked for."""
+    readable = [item for item in values.items() if not isinstance(item[1], InvalidValue)]
+    ordered = sorted(readable, key=lambda item: sort.key(*item), reverse=sort.descending)
+    return ordered[sort.first - 1 : sort.last]
+
+
+_MERGED = {
+    ("add", "change"): "add",
+    ("change", "change"): "change",
+    ("change", "remove"): "remove",
+    ("remove", "add"): "change",
+}
+
+
+def _merge(older: Event, newer: Event) -> Event:
+    """Return one event for two that nobody has seen yet."""
+    kind = _MERGED.get((older.kind, newer.kind), newer.kind)
+    if kind == newer.kind:
+        return newer
+    return msgspec.structs.replace(newer, kind=kind)
