@@ -1,20 +1,21 @@
-"""A recorder: a peer that writes the journal of any Jet bus, from outside.
+"""A recorder: a peer that writes the journal of any Jet bus from outside.
 
     async with Recorder("jet://device", "/var/lib/jet/device") as recorder:
         await recorder.wait()
 
-It sees what a fetch sees: add, change and remove. Who owns what, and sets and calls, are known to the daemon alone; the
-column ``peer`` is null. The journal is that of a daemon otherwise, with the same readers.
+It records what a fetch sees: add, change and remove. Only a daemon knows owners, sets and calls, so the column ``peer``
+is null. Otherwise the journal is like that of a daemon, with the same readers.
 
-What the journal says is on the bus must always be what the recorder last saw there:
+The tree in the journal must always be what the recorder last saw on the bus:
 
-- A recorder that begins a journal, or goes on with one that was closed, writes ``start``: the tree is empty, and all
-  that is there is added after it. A recorder that stops writes ``stop``; from then on nothing is known.
-- While the connection is away nothing is known either, but the tree stays. When it is back, a ``gap`` says since when
-  and why, and what differs is told after it: what came, changed and vanished meanwhile.
-- A journal whose recorder was killed was not closed. Its last tree is compared with the bus in the same way: a
-  ``gap`` since the last event, then the difference. A ``start`` there would empty the tree and repeat everything.
-- Where the disk has refused for so long that events were dropped, the fetch is begun anew and compared in the same way.
+    begins, or continues a closed journal    start, then an add for every element
+    loses the connection and reconnects      gap, then the differences: elements added, changed, removed meanwhile
+    was killed                               gap since the last event, then the differences
+    had to drop events because of the disk   gap, then a new fetch and the differences
+    stops                                    stop; from then on nothing is known
+
+After a kill the last tree of the journal is compared with the bus. A ``start`` there would clear the tree and repeat
+every element.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ import jetbus
 from jetbus import journal
 from jetbus.errors import JetError
 from jetbus.journal import Densities, Settings, Writer
-from jetbus.journal.instants import wall_clock_us, write_instant
+from jetbus.journal.instants import read_instant, wall_clock_us, write_instant
 from jetbus.journal.writer import WriterStats
+from jetbus.json_types import Json, JsonObject
 from jetbus.loops import run, until_stopped
 from jetbus.peer.aio import FetchAsync, PeerAsync
-from jetbus.peer.fetching import Event
+from jetbus.peer.subscription import Event
 from jetbus.peer.values import Blob, encode_value
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
@@ -46,13 +48,13 @@ from jetbus.rules import rule as make_rule
 __all__ = ["Recorder", "record"]
 
 CATCH_UP_S = 2.0
-"""How long a recorder that is stopped waits for what is on the way to it."""
+"""Longest wait of a recorder that stops for events in flight."""
 
-_NOT_STARTED = "the recorder is not started; start() it, or use it in an async with block"
+_NOT_STARTED = "the recorder is not started; call start(), or use it in an async with block"
 
 
 class _Known(NamedTuple):
-    """An element as the journal has it."""
+    """An element as it is in the journal."""
 
     kind: str
     value: bytes | None
@@ -60,7 +62,7 @@ class _Known(NamedTuple):
 
 
 class Recorder:
-    """Writes what happens on a bus into a journal, from ``start`` to ``stop``; ``async with`` does both."""
+    """Writes the events of a bus into a journal, from ``start`` to ``stop``; ``async with`` calls both."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Recorder:
     ) -> None:
         self._rule = make_rule(rule)
         if self._rule.sort is not None:
-            raise ValueError("a recorder records what happens, not a sorted list; leave the sorting out of its rule")
+            raise ValueError("a recorder cannot record a sorted fetch; use a rule without sort")
         self.directory = Path(directory)
         self._settings = settings or Settings()
         self._densities = densities if isinstance(densities, Densities) else Densities(densities)
@@ -90,15 +92,17 @@ class Recorder:
             on_loss=self._on_loss,
             on_return=self._on_return,
         )
-        self._said = {"recorder": name, "url": self._peer.url} | ({"rule": rule} if isinstance(rule, str) else {})
+        self._detail = {"recorder": name, "url": self._peer.url} | ({"rule": rule} if isinstance(rule, str) else {})
         self._writer: Writer | None = None
         self._fetch: FetchAsync | None = None
-        self._left: dict[str, _Known] = {}
-        """What the journal has of before and the bus has not yet told."""
+        self._unconfirmed: dict[str, _Known] = {}
+        """Elements of the previous tree in the journal that the bus has not confirmed yet."""
+        self._schemas: JsonObject = {}
+        """Schemas of the elements that have one."""
         self._lost_us = 0
-        """When the connection was lost, while it is."""
+        """Instant at which the connection was lost; 0 while it exists."""
         self._missed = False
-        """Events were dropped and not made good yet."""
+        """True if events were dropped and the tree was not compared since."""
         self._in_turn = False
         self._due = asyncio.Event()
         self._stopping = False
@@ -106,18 +110,18 @@ class Recorder:
         self._flushing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
-    # -- from start to stop
+    # -- start and stop
 
     async def start(self) -> None:
-        """Connect, open the journal and record; returns when all that is on the bus is written."""
+        """Connect, open the journal and record; returns when all elements on the bus are written."""
         try:
             await self._peer.connect()
-            await self._aside(self._open)
+            await self._run_in_thread(self._open)
             self._begin()
-            self._fetch = self._peer.fetch(self._rule, self._hear, policy="every")
+            self._fetch = self._fetch_all()
             self._flushing = asyncio.create_task(self._flush_regularly())
             await self._fetch.ready()
-            self._tell_vanished()
+            self._record_vanished()
             await self.commit()
         except BaseException as problem:
             await self.stop(f"{problem}" or type(problem).__name__)
@@ -128,48 +132,48 @@ class Recorder:
         self._writer = Writer(self.directory, self._settings, densities=self._densities)
         found = self._writer.recovered
         if found.last_seq and not found.clean:
-            # The log may begin in the middle, without a tree to go on from; then all is told anew.
+            # If the log begins in the middle, its tree is unknown, and every element is recorded again.
             with contextlib.suppress(journal.JournalGone):
-                self._left = _tree(self.directory)
+                self._unconfirmed = _read_tree(self.directory)
 
     def _begin(self) -> None:
-        writer = self._opened
+        writer = self._open_writer
         found = writer.recovered
-        self._turn()
-        if self._left:
-            self._tell_gap("the recorder ended without a stop", found.last_ts_us)
+        self._begin_turn()
+        if self._unconfirmed:
+            self._record_gap("the recorder ended without a stop", found.last_ts_us)
             return
-        told = {"version": jetbus.__version__, **self._said, "restart": found.last_seq > 0}
+        detail = {"version": jetbus.__version__, **self._detail, "restart": found.last_seq > 0}
         if not found.clean:
-            told |= {"clean": False, "cut_bytes": found.cut_bytes}
-        writer.append("start", detail=msgspec.json.encode(told))
+            detail |= {"clean": False, "cut_bytes": found.cut_bytes}
+        writer.append("start", detail=msgspec.json.encode(detail))
 
     async def stop(self, reason: str | None = None) -> None:
-        """Record what has happened up to now, leave the bus and close the journal; a reason is recorded, too."""
+        """Record the last events and a stop with its reason, disconnect and close the journal."""
         if self._stopping:
             return
         self._stopping = True
         if self._watching is not None and self._peer.connected:
             with contextlib.suppress(JetError, TimeoutError):
                 async with asyncio.timeout(CATCH_UP_S):
-                    await self._peer.info()  # its answer comes after all that is on the way
+                    await self._peer.info()  # its response comes after all events in flight
         await self._peer.close()
         if self._watching is not None:
             self._watching.cancel()
         self._due.set()
         await asyncio.gather(*filter(None, [self._flushing]), return_exceptions=True)
-        await self._aside(int)  # a journal may just be opened there
+        await self._run_in_thread(int)  # a journal may be opening in the thread
         if self._writer is not None:
-            self._turn()
+            self._begin_turn()
             if self._lost_us:
                 self._on_return()
-            told = self._said | ({"reason": reason} if reason else {})
-            self._writer.append("stop", detail=msgspec.json.encode(told))
-            await self._aside(self._writer.close)
+            detail = self._detail | ({"reason": reason} if reason else {})
+            self._writer.append("stop", detail=msgspec.json.encode(detail))
+            await self._run_in_thread(self._writer.close)
         self._thread.shutdown(wait=False)
 
     async def wait(self) -> None:
-        """Wait until the recording ends by itself; raises why it did. Lost connections do not end it."""
+        """Wait until the recording ends by itself, and raise the reason. Lost connections do not end it."""
         if self._watching is None or self._flushing is None:
             raise RuntimeError(_NOT_STARTED)
         done, _ = await asyncio.wait([self._watching, self._flushing], return_when=asyncio.FIRST_COMPLETED)
@@ -187,107 +191,137 @@ class Recorder:
     async def _watch(self) -> None:
         while self._fetch is not None:
             async for _ in self._fetch:
-                pass  # what it tells goes to the callback; only its end comes here
+                pass  # events go to the callback; here only the end of the fetch matters
             if not self._missed:
                 return
-            await self._begin_anew()
+            await self._compare_again()
 
-    async def _begin_anew(self) -> None:
-        """Events were dropped: see what is there, and tell what differs from what the journal has."""
+    async def _compare_again(self) -> None:
+        """Fetch again after events were dropped, and record how the bus differs from the journal."""
         self._missed = False
         await self.commit()
         try:
-            self._left = await self._aside(_tree, self.directory)
+            self._unconfirmed = await self._run_in_thread(_read_tree, self.directory)
         except journal.JournalGone:
-            self._turn()
-            self._opened.append("start", detail=msgspec.json.encode({**self._said, "again": True}))
-        self._fetch = self._peer.fetch(self._rule, self._hear, policy="every")
+            self._begin_turn()
+            self._open_writer.append("start", detail=msgspec.json.encode({**self._detail, "again": True}))
+        self._fetch = self._fetch_all()
         await self._fetch.ready()
-        self._tell_vanished()
+        self._record_vanished()
 
-    # -- what there is to know
+    def _fetch_all(self) -> FetchAsync:
+        return self._peer.fetch(self._rule, self._record_event, policy="every", schema=True, meta=True)
+
+    # -- state
+
+    @property
+    def peer(self) -> PeerAsync:
+        """The peer of the recorder."""
+        return self._peer
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection to the daemon right now."""
+        """True while there is a connection to the daemon."""
         return self._peer.connected
 
     @property
     def url(self) -> str:
-        """Where the daemon is, without password."""
+        """URL of the daemon, without password."""
         return self._peer.url
 
     @property
     def problem(self) -> str | None:
-        """Why the disk refuses, while it does."""
-        return self._opened.problem
+        """Reason why the disk cannot be written; None while it can."""
+        return self._open_writer.problem
 
     def stats(self) -> WriterStats:
-        """What the writer of the journal tells of itself."""
-        return self._opened.stats()
+        """Return the counters of the journal's writer."""
+        return self._open_writer.stats()
 
     @property
-    def _opened(self) -> Writer:
+    def _open_writer(self) -> Writer:
         if self._writer is None:
             raise RuntimeError(_NOT_STARTED)
         return self._writer
 
-    # -- what happens
+    # -- events
 
-    def _turn(self) -> None:
-        """What is told now happens now; all that came in one piece has one instant."""
+    def _begin_turn(self) -> None:
+        """Set the instant of new events; all events that arrive together get the same one."""
         if not self._in_turn:
             self._in_turn = True
-            self._opened.now_us = wall_clock_us()
-            asyncio.get_running_loop().call_soon(self._turn_over)
+            self._open_writer.now_us = wall_clock_us()
+            asyncio.get_running_loop().call_soon(self._end_turn)
 
-    def _turn_over(self) -> None:
+    def _end_turn(self) -> None:
         self._in_turn = False
-        if self._opened.pending >= self._settings.flush_events:
+        if self._open_writer.pending >= self._settings.flush_events:
             self._due.set()
 
-    def _hear(self, event: Event) -> None:
-        self._turn()
-        if self._left and (before := self._left.pop(event.path, None)) is not None:
-            self._tell_difference(event, before)
+    def _record_event(self, event: Event) -> None:
+        self._begin_turn()
+        if self._unconfirmed and (before := self._unconfirmed.pop(event.path, None)) is not None:
+            self._record_difference(event, before)
         else:
-            _TELL[event.kind](self, event)
+            _RECORD[event.kind](self, event)
 
-    def _tell_difference(self, event: Event, before: _Known) -> None:
-        """What the bus tells first about something that the journal knows already."""
+    def _record_difference(self, event: Event, before: _Known) -> None:
+        """Record how the first event of an element differs from the journal."""
         now = _known(event)
         if event.kind == "remove" or (now.kind, now.detail) != (before.kind, before.detail):
-            self._opened.append("remove", before.kind, event.path, before.value)
+            self._open_writer.append("remove", before.kind, event.path, before.value)
             if event.kind != "remove":
-                self._tell_add(event)
+                self._record_add(event)
         elif now.value != before.value:
-            self._tell_change(event)
+            self._record_change(event)
 
-    def _tell_vanished(self) -> None:
-        """All that is on the bus has been told: what is left is gone."""
-        self._turn()
-        left, self._left = self._left, {}
+    def _record_vanished(self) -> None:
+        """Record the removal of elements that the bus has not confirmed."""
+        self._begin_turn()
+        left, self._unconfirmed = self._unconfirmed, {}
         for path, before in left.items():
-            self._opened.append("remove", before.kind, path, before.value)
+            self._open_writer.append("remove", before.kind, path, before.value)
 
-    def _tell_add(self, event: Event) -> None:
+    def _record_add(self, event: Event) -> None:
         kind, value, detail = _known(event)
-        self._opened.append("add", kind, event.path, value, None, detail)
+        self._note_schema(event)
+        self._open_writer.append("add", kind, event.path, value, None, detail, *_read_stamp(event))
 
-    def _tell_change(self, event: Event) -> None:
-        value = encode_value(event.value)
-        if self._densities and self._densities.of(event.path).interval_us:
-            self._opened.change(event.path, value, "")  # samples are taken there
+    def _record_change(self, event: Event) -> None:
+        if event.stale:
+            return  # that is no change: the journal knows the last one, and its schema says when it is stale
+        path, value, writer = event.path, encode_value(event.value), self._open_writer
+        # Most states have no schema, and most values neither a source time nor a quality.
+        if (event.told_schema is not msgspec.UNSET or path in self._schemas) and self._note_schema(event):
+            kind, _, detail = _known(event)
+            writer.append("describe", kind, path, None, None, detail)
+        stamp = _read_stamp(event) if event.ts or event.told_quality is not None else (None, None)
+        if self._densities and self._densities.of(path).interval_us:
+            # Only these take samples.
+            if stamp == (None, None):
+                writer.change(path, value, "")
+            else:
+                writer.append_described(path, value, "", *stamp, False)
         else:
-            self._opened.append("change", "state", event.path, value)
+            writer.append("change", "state", path, value, None, None, *stamp)
 
-    def _tell_remove(self, event: Event) -> None:
+    def _note_schema(self, event: Event) -> bool:
+        """Remember the schema of an element, and return whether it is another one than before."""
+        before, now = self._schemas.get(event.path), _read_schema(event)
+        if now is None:
+            self._schemas.pop(event.path, None)
+        else:
+            self._schemas[event.path] = now
+        return bool(before != now)
+
+    def _record_remove(self, event: Event) -> None:
         kind, value, _ = _known(event)
-        self._opened.append("remove", kind, event.path, value)
+        self._schemas.pop(event.path, None)
+        self._open_writer.append("remove", kind, event.path, value)
 
-    def _tell_gap(self, reason: str, since_us: int) -> None:
-        told = {"reason": reason, **self._said, "since": write_instant(since_us)}
-        self._opened.append("gap", detail=msgspec.json.encode(told))
+    def _record_gap(self, reason: str, since_us: int) -> None:
+        detail = {"reason": reason, **self._detail, "since": write_instant(since_us)}
+        self._open_writer.append("gap", detail=msgspec.json.encode(detail))
 
     def _on_loss(self) -> None:
         self._lost_us = self._lost_us or wall_clock_us()
@@ -295,16 +329,16 @@ class Recorder:
     def _on_return(self) -> None:
         since_us, self._lost_us = self._lost_us, 0
         if self._fetch is not None:
-            self._turn()
-            self._tell_gap("the connection was lost", since_us)
+            self._begin_turn()
+            self._record_gap("the connection was lost", since_us)
 
     # -- writing
 
     async def commit(self) -> int:
-        """Write all there is, now; gives the last seq that is in the journal."""
-        writer = self._opened
+        """Write all events now and return the last seq in the journal."""
+        writer = self._open_writer
         writer.now_us = wall_clock_us()
-        await self._aside(writer.write, writer.take())
+        await self._run_in_thread(writer.write, writer.take())
         return writer.seq - 1 - writer.pending
 
     async def _flush_regularly(self) -> None:
@@ -315,40 +349,53 @@ class Recorder:
                     await self._due.wait()
             self._due.clear()
             await self.commit()
-            if self._watching is not None and self._opened.take_lost() is not None and self._fetch is not None:
+            if self._watching is not None and self._open_writer.take_lost() is not None and self._fetch is not None:
                 self._missed = True
                 self._fetch.close()
 
-    async def _aside(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Do something in the recorder's own thread; one thing after the other."""
+    async def _run_in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Run blocking work in the recorder's thread, in order."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
 
-_TELL: dict[str, Callable[[Recorder, Event], None]] = {
-    "add": Recorder._tell_add,
-    "change": Recorder._tell_change,
-    "remove": Recorder._tell_remove,
+_RECORD: dict[str, Callable[[Recorder, Event], None]] = {
+    "add": Recorder._record_add,
+    "change": Recorder._record_change,
+    "remove": Recorder._record_remove,
 }
 
 
 def _known(event: Event) -> _Known:
-    """An element as the journal will have it."""
-    told: dict[str, Any] = {}
+    """Return the element of an event as the journal stores it."""
+    properties: JsonObject = {}
     if event.fetch_only:
-        told["fetchOnly"] = True
+        properties["fetchOnly"] = True
     if isinstance(event.value, Blob):
-        told["type"] = event.value.mime
-    detail = msgspec.json.encode(told) if told else None
+        properties["type"] = event.value.mime
+    if (schema := _read_schema(event)) is not None:
+        properties["schema"] = schema
+    detail = msgspec.json.encode(properties) if properties else None
     return _Known("method", None, detail) if event.is_method else _Known("state", encode_value(event.value), detail)
 
 
-def _tree(directory: Path) -> dict[str, _Known]:
-    """What the journal says is on the bus."""
+def _read_schema(event: Event) -> Json:
+    """Return the schema of an element as its owner wrote it; None if it has none."""
+    return None if event.told_schema is msgspec.UNSET else event.told_schema
+
+
+def _read_stamp(event: Event) -> tuple[int | None, bytes | None]:
+    """Return source time and quality of a value, each None if its owner gave none."""
+    quality = None if event.told_quality is None else msgspec.json.encode(event.told_quality)
+    return read_instant(event.ts) if event.ts else None, quality
+
+
+def _read_tree(directory: Path) -> dict[str, _Known]:
+    """Return the last tree of a journal."""
     rows = journal.open(directory).as_of().select(["path", "kind", "value", "detail"]).to_pylist()
-    return {row["path"]: _Known(row["kind"] or "state", _bytes(row["value"]), _bytes(row["detail"])) for row in rows}
+    return {row["path"]: _Known(row["kind"] or "state", _encode(row["value"]), _encode(row["detail"])) for row in rows}
 
 
-def _bytes(text: str | None) -> bytes | None:
+def _encode(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
@@ -362,7 +409,7 @@ def record(
 ) -> None:
     """Record until ``stop`` is set, or Ctrl-C; the options are those of ``Recorder``.
 
-    ``on_start`` is called with the recorder as soon as all that is on the bus is written.
+    ``on_start`` is called with the recorder when all elements on the bus are written.
     """
 
     async def recording() -> None:

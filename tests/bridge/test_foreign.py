@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import jetbus
-from bridge.buses import Seen, mounted, raised, run, until
 from jetbus import Blob, PeerAsync, SetResult
 from jetbus.bridge import Bridge, SameBus
 from jetbus.testing import RunningDaemon
-from peer.standin import standing_in
+from support.bridges import Seen, mounted, raised, run, until
 from support.foreign import KINDS, NAMES, ForeignDaemon
+from support.standin import standing_in
 
 pytestmark = pytest.mark.interop
 
@@ -49,8 +49,8 @@ def _refuse(_value: Any) -> None:
     raise jetbus.Refused("too hot", {"limit": 80}, code=-7)
 
 
-async def _passes(owner: PeerAsync, client: PeerAsync, at: str, *, tells_methods: bool) -> None:
-    """What an owner has below ``at`` can be used by a client below ``p/at``."""
+async def _passes(owner: PeerAsync, client: PeerAsync, at: str, *, has_methods: bool) -> None:
+    """A client can use below ``p/at`` everything that an owner has below ``at``."""
     state = await owner.add_state(f"{at}/speed", 1, on_set=lambda value: min(value, 10))
     only = await owner.add_state(f"{at}/only", {"a": None})
     await owner.add_state(f"{at}/hot", 1, on_set=_refuse)
@@ -61,8 +61,8 @@ async def _passes(owner: PeerAsync, client: PeerAsync, at: str, *, tells_methods
     await until(lambda: f"p/{at}/last" in mirror)
     assert mirror[f"p/{at}/only"] == {"a": None}
     assert mirror[f"p/{at}/blob"] == b"\x01"
-    assert await client.set(f"p/{at}/speed", 7) == SetResult()
-    assert await client.set(f"p/{at}/speed", 70) == SetResult(warning_code=1)
+    assert await client.set(f"p/{at}/speed", 7) == SetResult(7)
+    assert (await client.set(f"p/{at}/speed", 70)).adapted
     await until(lambda: mirror[f"p/{at}/speed"] == 10)
     assert state.value == 10
     assert isinstance(await raised(client.set(f"p/{at}/only", 1)), jetbus.ReadOnly)
@@ -71,7 +71,7 @@ async def _passes(owner: PeerAsync, client: PeerAsync, at: str, *, tells_methods
     assert (refused.own_code, refused.message, refused.data) == (-7, "too hot", {"limit": 80})
     await client.set(f"p/{at}/blob", b"\x02\x03")
     await until(lambda: mirror[f"p/{at}/blob"] == b"\x02\x03")
-    if tells_methods:
+    if has_methods:
         await until(lambda: f"p/{at}/add" in mirror)
         assert await client.call(f"p/{at}/add", 1, 2) == 3
         assert await client.call(f"p/{at}/add", a=3, b=4) == 7
@@ -82,24 +82,24 @@ async def _passes(owner: PeerAsync, client: PeerAsync, at: str, *, tells_methods
 
 
 def test_from_node_jet(foreign: tuple[int, str], near: RunningDaemon, at: str) -> None:
-    """What is on a node-jet bus can be mounted into ours; node-jet 3 tells nobody of methods, so these are missing."""
+    """A node-jet bus can be mounted into ours; node-jet 3 does not report methods, so these are missing."""
     version, url = foreign
 
     async def case() -> None:
         bridge = Bridge(url, near.url, prefix="p/", rule=jetbus.rule(starts_with=at))
         async with PeerAsync(url) as owner, PeerAsync(near.url) as client, bridge:
-            await _passes(owner, client, at, tells_methods=version != 3)
+            await _passes(owner, client, at, has_methods=version != 3)
 
     run(case())
 
 
 def test_to_node_jet(foreign: tuple[int, str], far: RunningDaemon, at: str) -> None:
-    """What is on our bus can be mounted into a node-jet one; node-jet 3 tells how long a requester waits."""
+    """Our bus can be mounted into a node-jet one; node-jet 3 passes on how long a requester waits."""
     version, url = foreign
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(url) as client, Bridge(far.url, url, prefix="p/"):
-            await _passes(owner, client, at, tells_methods=version != 3)
+            await _passes(owner, client, at, has_methods=version != 3)
             if version == 3:
                 never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 await owner.add_state(f"{at}/slow", 0, on_set=lambda _value: asyncio.shield(never))

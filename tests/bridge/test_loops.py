@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from bridge.buses import Seen, raised, run, until
 from jetbus import PeerAsync
 from jetbus.bridge import Bridge, Phase, SameBus
-from jetbus.bridge.areas import Areas
+from jetbus.bridge.loop_guard import LoopGuard, Seal
 from jetbus.testing import RunningDaemon, running_daemon
+from support.bridges import Seen, raised, run, until
 
 Links = list[tuple[str, str]]
 
@@ -76,7 +76,7 @@ async def _spread(peers: dict[str, PeerAsync], seen: dict[str, Seen], places: di
 
 
 def _have(seen: dict[str, Seen], wanted: dict[str, set[str]], value: int) -> bool:
-    """Whether all paths that are wanted on each bus have been seen there with a value."""
+    """Return True if all wanted paths have been seen on each bus with a value."""
     return all(
         {event.path for event in seen[bus].events if event.value == value} >= paths for bus, paths in wanted.items()
     )
@@ -182,7 +182,7 @@ run_bridge(*sys.argv[1:3], prefix="a/")
 
 
 def test_a_bridge_is_killed(daemons: dict[str, RunningDaemon]) -> None:
-    """When one of two facing bridges is killed, what it had mounted is not taken for something new by the other."""
+    """If one of two facing bridges is killed, the other does not take its mounts for something new."""
 
     async def case() -> None:
         async with PeerAsync(daemons["a"].url) as a, PeerAsync(daemons["b"].url) as b:
@@ -269,58 +269,150 @@ def test_a_rule_hides_no_notes(daemons: dict[str, RunningDaemon]) -> None:
     run(case())
 
 
-# -- areas, alone
+# -- strangers
+
+
+def test_a_forged_note_unmounts_nothing(daemons: dict[str, RunningDaemon]) -> None:
+    """Whatever note a stranger adds, made up or copied, what is below it stays mounted, and the bridge goes on."""
+
+    async def case() -> None:
+        a, b = daemons["a"].url, daemons["b"].url
+        async with PeerAsync(a) as on_a, PeerAsync(b) as on_b:
+            await on_a.add_state("tanks/level", 1)
+            async with Bridge(a, b, prefix="a/") as bridge, Bridge(b, a, prefix="b/") as back:
+                await on_b.wait_for("a/tanks/level", timeout_s=20)
+                seen = await Seen(on_b).ready()
+                copies = [
+                    {"id": bridge.id},
+                    {"id": back.id},
+                    (await on_a.get_all("b/$bridge"))["b/$bridge"],
+                    (await on_b.get_all("a/$bridge"))["a/$bridge"],
+                    (await on_b.get_all(f"$bridge/{back.id}"))[f"$bridge/{back.id}"],
+                    Seal("tanks/").area_note,
+                ]
+                for note in copies:
+                    forged = await on_a.add_state("tanks/$bridge", note)
+                    await on_a.add_state(f"sentinel{copies.index(note)}", 1)
+                    await on_b.wait_for(f"a/sentinel{copies.index(note)}", timeout_s=20)
+                    await forged.remove()
+                area_note = copies[3]
+                reader = {"id": bridge.id, "secret": area_note["secret"], "other": area_note["other"]}
+                for note in ({"prefix": "a/"}, area_note, reader):
+                    forged = await on_b.add_state(f"$bridge/{bridge.id}", note)
+                    await on_b.get_all()
+                    await forged.remove()
+                # Even a true copy, by somebody who is on both buses, does not end a bridge that runs.
+                true_note = (await on_a.get_all(f"$bridge/{bridge.id}"))[f"$bridge/{bridge.id}"]
+                await on_b.add_state(f"$bridge/{bridge.id}", true_note)
+                await on_a.add_state("last", 1)
+                await on_b.wait_for("a/last", timeout_s=20)
+                assert seen.count("a/tanks/level") == 1, "it was there, and was not removed"
+                assert bridge.status.phase is Phase.MOUNTED
+
+    run(case())
+
+
+# -- the guard, alone
+
+ME, ONE, TWO = Seal("me/"), Seal("a/"), Seal("a/")
+
+
+def _reads(guard: LoopGuard, seal: Seal) -> bool:
+    return guard.add_reader(f"$bridge/{seal.id}", seal.reader_note)
 
 
 def test_an_area_is_closed_until_its_bridge_is_known() -> None:
-    """An area is closed at first, then open or closed for good."""
-    areas = Areas("me")
-    assert areas.add("a/$bridge", {"id": "one"})
-    assert list(areas.closed) == ["a/"]
-    assert areas.be_sure({"a/"})
-    assert list(areas.closed) == []
-    assert areas.add_reader("$bridge/one")
-    assert list(areas.closed) == ["a/"]
+    """An area is closed at first, then open or closed for good; what was mounted before is left there meanwhile."""
+    guard = LoopGuard(ME.id)
+    assert guard.add("a/$bridge", ONE.area_note)
+    assert (guard.closed, guard.loops) == (("a/",), ())
+    assert guard.be_sure({"a/"})
+    assert (guard.closed, guard.loops) == ((), ())
+    assert _reads(guard, ONE)
+    assert (guard.closed, guard.loops) == (("a/",), ("a/",))
 
 
 def test_its_own_area() -> None:
-    """What a bridge has mounted itself is a loop, however it came to the far bus."""
-    areas = Areas("me")
-    areas.add("copy/a/$bridge", {"id": "me"})
-    areas.be_sure({"copy/a/"})
-    assert list(areas.closed) == ["copy/a/"]
+    """Everything that a bridge has mounted itself is a loop, however it came to the far bus."""
+    guard = LoopGuard(ME.id)
+    guard.add("copy/me/$bridge", ME.area_note)
+    guard.be_sure({"copy/me/"})
+    assert guard.loops == ("copy/me/",)
 
 
 def test_a_reader_that_is_gone_is_remembered_while_its_area_is_there() -> None:
-    """What was mounted from the near bus stays out, even when its bridge has already left the near bus."""
-    areas = Areas("me")
-    areas.add_reader("$bridge/one")
-    areas.add("a/$bridge", {"id": "one"})
-    areas.be_sure({"a/"})
-    assert not areas.remove_reader("$bridge/one")
-    assert list(areas.closed) == ["a/"]
-    assert areas.remove(areas.leave("a/$bridge"))
-    assert list(areas.closed) == []
+    """An area mounted from the near bus stays out, even after its bridge has left the near bus."""
+    guard = LoopGuard(ME.id)
+    _reads(guard, ONE)
+    guard.add("a/$bridge", ONE.area_note)
+    guard.be_sure({"a/"})
+    assert not guard.remove_reader(f"$bridge/{ONE.id}")
+    assert guard.loops == ("a/",)
+    assert guard.remove(guard.leave("a/$bridge"))
+    assert not guard.loops
 
 
 def test_an_area_that_comes_back_at_once() -> None:
     """An area that is taken over by another bridge before all of the first is gone stays closed."""
-    areas = Areas("me")
-    areas.add_reader("$bridge/one")
-    areas.add_reader("$bridge/two")
-    areas.add("a/$bridge", {"id": "one"})
-    areas.be_sure({"a/"})
-    prefix = areas.leave("a/$bridge")
-    areas.add("a/$bridge", {"id": "two"})
-    areas.be_sure({"a/"})
-    assert not areas.remove(prefix)
-    assert list(areas.closed) == ["a/"]
+    guard = LoopGuard(ME.id)
+    _reads(guard, ONE)
+    _reads(guard, TWO)
+    guard.add("a/$bridge", ONE.area_note)
+    guard.be_sure({"a/"})
+    prefix = guard.leave("a/$bridge")
+    guard.add("a/$bridge", TWO.area_note)
+    guard.be_sure({"a/"})
+    assert not guard.remove(prefix)
+    assert guard.loops == ("a/",)
 
 
-@pytest.mark.parametrize("told", [None, 1, {}, {"id": 1}, ["id"]], ids=str)
-def test_notes_that_are_none(told: Any) -> None:
-    """A state that only looks like a note is none."""
-    areas = Areas("me")
-    assert not areas.add("a/$bridge", told)
-    assert not areas.add("$bridge", {"id": "one"})
-    assert list(areas.closed) == []
+def test_the_same_bus_is_seen_at_the_beginning_only() -> None:
+    """A bridge's own note on its near bus counts while it introduces itself."""
+    guard = LoopGuard(ME.id)
+    guard.is_introducing = False
+    assert not _reads(guard, ME)
+    assert not guard.same_bus
+    guard.is_introducing = True
+    assert _reads(guard, ME)
+    assert guard.same_bus
+
+
+FORGED: dict[str, tuple[str, Any]] = {
+    "nothing": ("a/$bridge", None),
+    "a number": ("a/$bridge", 1),
+    "no fields": ("a/$bridge", {}),
+    "only the id": ("a/$bridge", {"id": ONE.id}),
+    "an id that is no text": ("a/$bridge", {**ONE.area_note, "id": 1}),
+    "another prefix": ("tanks/$bridge", ONE.area_note),
+    "a prefix within a segment": ("xa/$bridge", ONE.area_note),
+    "no prefix": ("$bridge", ONE.area_note),
+    "an empty prefix": ("tanks/$bridge", {**ONE.area_note, "prefix": ""}),
+    "the id of another": ("a/$bridge", {**TWO.area_note, "id": ONE.id}),
+    "the note of a reader": ("a/$bridge", {**ONE.reader_note, "prefix": "a/"}),
+    "secret and hash exchanged": (
+        "a/$bridge",
+        {**ONE.area_note, "secret": ONE.area_note["other"], "other": ONE.area_note["secret"]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "note"), FORGED.values(), ids=FORGED)
+def test_notes_that_prove_nothing(path: str, note: Any) -> None:
+    """A state that only looks like a note of bridge ONE, and is not its own, is none."""
+    guard = LoopGuard(ME.id)
+    _reads(guard, ONE)
+    guard.add(path, note)
+    guard.be_sure(set(guard.unsure))
+    assert not guard.loops
+
+
+@pytest.mark.parametrize(
+    "note",
+    [None, {}, ONE.area_note, {"id": ONE.id}, {**TWO.reader_note, "id": ONE.id}],
+    ids=["none", "empty", "of an area", "only an id", "with a foreign secret"],
+)
+def test_readers_that_prove_nothing(note: Any) -> None:
+    """A state that only looks like the note of a reader is none."""
+    guard = LoopGuard(ME.id)
+    assert not guard.add_reader(f"$bridge/{ONE.id}", note)
+    assert not guard.add_reader("$bridge/other", ONE.reader_note)

@@ -8,26 +8,26 @@ import signal
 import pytest
 
 import jetbus
-from bridge.buses import Seen, mounted, raised, run, until
 from jetbus import PeerAsync
 from jetbus.bridge import Bridge, Phase, Status
 from jetbus.testing import RunningDaemon
+from support.bridges import Seen, mounted, raised, run, until
 from support.daemon import Daemon
 
 
 def test_far_loss_and_return(far: RunningDaemon, near: RunningDaemon) -> None:
-    """When the far daemon is lost all that was mounted vanishes; when it returns all comes back."""
-    told: list[Status] = []
+    """All mounts vanish with the far daemon, and come back with it."""
+    received: list[Status] = []
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
             state = await owner.add_state("a", 1, on_set=lambda _value: None)
             await owner.add_method("b", lambda: 7)
-            async with Bridge(far.url, near.url, prefix="plant2/", on_status=told.append):
+            async with Bridge(far.url, near.url, prefix="plant2/", on_status=received.append):
                 seen = await Seen(client).ready()
                 await asyncio.to_thread(far.stop)
                 await until(lambda: seen.events[-1].kind == "remove" and "$bridge" in seen.events[-1].path)
-                assert await client.get() == {}
+                assert await client.get_all() == {}
                 state.change(2)
                 await asyncio.to_thread(far.start)
                 await client.wait_for("plant2/a value=2", timeout_s=20)
@@ -35,8 +35,8 @@ def test_far_loss_and_return(far: RunningDaemon, near: RunningDaemon) -> None:
                 await client.set("plant2/a", 3)
                 assert await client.call("plant2/b") == 7
                 assert await mounted(client) == {"a": 3}
-                await until(lambda: told[-1].phase is Phase.MOUNTED)
-        phases = [status.phase for status in told]
+                await until(lambda: received[-1].phase is Phase.MOUNTED)
+        phases = [status.phase for status in received]
         assert phases == [
             Phase.MOUNTING,
             Phase.MOUNTED,
@@ -45,14 +45,14 @@ def test_far_loss_and_return(far: RunningDaemon, near: RunningDaemon) -> None:
             Phase.MOUNTED,
             Phase.STOPPED,
         ]
-        assert told[1].mounted == 2
-        assert str(told[1]) == "mounted, 2 states and methods"
+        assert received[1].mounted == 2
+        assert str(received[1]) == "mounted, 2 states and methods"
 
     run(case())
 
 
 def test_what_differs_after_the_return(far: RunningDaemon, near: RunningDaemon) -> None:
-    """What comes back as something else (read-only, a method) is something else, even with the same value."""
+    """An element that comes back as something else (read-only, a method) is replaced, even with the same value."""
 
     async def case() -> None:
         async with PeerAsync(near.url) as client, Bridge(far.url, near.url, prefix="plant2/"):
@@ -74,21 +74,21 @@ def test_what_differs_after_the_return(far: RunningDaemon, near: RunningDaemon) 
 
 
 def test_near_loss_and_return(far: RunningDaemon, near: RunningDaemon) -> None:
-    """When the near daemon returns all is there again, as it is by then."""
-    told: list[Status] = []
+    """After the near daemon returns, everything is mounted again with its present value."""
+    received: list[Status] = []
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
             a = await owner.add_state("a", 1, on_set=lambda _value: None)
             b = await owner.add_state("b", 1)
-            async with Bridge(far.url, near.url, prefix="plant2/", on_status=told.append) as bridge:
+            async with Bridge(far.url, near.url, prefix="plant2/", on_status=received.append) as bridge:
                 await asyncio.to_thread(near.stop)
-                await until(lambda: told[-1].phase is Phase.NEAR_LOST)
+                await until(lambda: received[-1].phase is Phase.NEAR_LOST)
                 a.change(2)
                 await b.remove()
                 await owner.add_state("c", {"new": True})
                 await asyncio.to_thread(near.start)
-                await until(lambda: client.connected and told[-1].phase is Phase.MOUNTED)
+                await until(lambda: client.connected and received[-1].phase is Phase.MOUNTED)
                 await client.wait_for("plant2/c", timeout_s=20)
                 assert await mounted(client) == {"a": 2, "c": {"new": True}}
                 await client.set("plant2/a", 3)
@@ -147,7 +147,7 @@ def test_killed(which: str) -> None:
         try:
             run(case())
         finally:
-            killed._stderr.close()
+            killed.close_log()
             assert killed.process.stdout is not None
             killed.process.stdout.close()
 
@@ -171,7 +171,7 @@ def test_nobody_there(far: RunningDaemon, near: RunningDaemon, which: str) -> No
         assert "start one with `jetd`" in str(problem)
         assert bridge.status.phase is Phase.STOPPED
         async with PeerAsync(present.url) as peer:
-            assert await peer.get() == {}
+            assert await peer.get_all() == {}
 
     run(case())
 

@@ -1,4 +1,4 @@
-"""What is on the far bus is on the near one, below the prefix."""
+"""Elements of the far bus are on the near one, below the prefix."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import jetbus
-from bridge.buses import Seen, mounted, run, until
 from jetbus import Blob, PeerAsync
 from jetbus.bridge import Bridge, Phase, Status
 from jetbus.testing import RunningDaemon, running_daemon
+from support.bridges import Seen, mounted, run, until
 
 VALUES: dict[str, Any] = {
     "number": 7,
@@ -47,13 +47,13 @@ def test_states_and_methods(far: RunningDaemon, near: RunningDaemon) -> None:
                 }
                 assert found["bytes"].mime == "image/x"
                 seen = await Seen(client).ready()
-                told = {event.path: event for event in seen.events}
-                assert {path for path, event in told.items() if event.is_method} == {"plant2/run"}
-                writable = {path for path, event in told.items() if not event.fetch_only}
+                received = {event.path: event for event in seen.events}
+                assert {path for path, event in received.items() if event.is_method} == {"plant2/run"}
+                writable = {path for path, event in received.items() if not event.fetch_only}
                 assert writable == {"plant2/open", "plant2/run"}
             await until(lambda: sum(event.kind == "remove" for event in seen.events) == len(VALUES) + 3)
-            assert await client.get() == {}
-            assert await owner.get(starts_with="$bridge") == {}
+            assert await client.get_all() == {}
+            assert await owner.get_all(starts_with="$bridge") == {}
 
     run(case())
 
@@ -78,7 +78,7 @@ def test_changes_follow(far: RunningDaemon, near: RunningDaemon) -> None:
 
 
 def test_add_and_remove_follow(far: RunningDaemon, near: RunningDaemon) -> None:
-    """What comes later is mounted, what goes is taken off, and what returns as something else is something else."""
+    """New elements are mounted, removed ones taken off, and replaced ones replaced."""
 
     async def case() -> None:
         bridge = Bridge(far.url, near.url, prefix="plant2/")
@@ -182,14 +182,14 @@ def test_value_rule_follows_values(far: RunningDaemon, near: RunningDaemon) -> N
                 fetch = client.fetch("plant2/level", policy="every")
                 for value in (6, 7, 2, 9):
                     state.change(value)
-                told = [await anext(fetch) for _ in range(4)]
-                assert [event.kind for event in told] == ["add", "change", "remove", "add"]
+                received = [await anext(fetch) for _ in range(4)]
+                assert [event.kind for event in received] == ["add", "change", "remove", "add"]
 
     run(case())
 
 
 def test_daemons_own_states_stay(far: RunningDaemon, near: RunningDaemon) -> None:
-    """What the far daemon tells about itself is never mounted, even if a rule asks for it; other states with $ are."""
+    """The far daemon's own states are never mounted, even if a rule asks for them; other states with $ are."""
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
@@ -201,7 +201,7 @@ def test_daemons_own_states_stay(far: RunningDaemon, near: RunningDaemon) -> Non
 
 
 def test_access(far: RunningDaemon, near: RunningDaemon) -> None:
-    """What is mounted can be given access of its own, which hides it from those without the group."""
+    """Mounts can have access groups of their own, which hide them from users without the group."""
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
@@ -229,3 +229,15 @@ def test_no_sorting() -> None:
     """A sorted list cannot be mounted."""
     with pytest.raises(ValueError, match="leave the sorting out"):
         Bridge("jet://far", "jet://near", prefix="a", rule=jetbus.rule(sort_by="value"))
+
+
+def test_a_login_does_not_make_hidden_states_public(far: RunningDaemon, near: RunningDaemon) -> None:
+    """A bridge that logs in on the far bus must be told who may see on the near bus what it mounts."""
+    logins: list[dict[str, Any]] = [{"far_user": "ann", "far_password": "x"}, {}]
+    allowing: list[dict[str, Any]] = [{"public": True}, {"access": {"fetchGroups": ["staff"]}}]
+    for login in logins:
+        url = far.url if login else far.url.replace("://", "://ann:x@")
+        with pytest.raises(ValueError, match=r"say who may see it here \(access\), or that everybody may \(public\)"):
+            Bridge(url, near.url, prefix="plant2/", **login)
+        for options in allowing:
+            assert Bridge(url, near.url, prefix="plant2/", **login, **options).prefix == "plant2/"

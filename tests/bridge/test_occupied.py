@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bridge.buses import mounted, run, until
 from jetbus import PeerAsync
-from jetbus.bridge import Bridge, Phase, Status, blocked, bridge
+from jetbus.bridge import Bridge, Phase, Status, bridge, status
 from jetbus.testing import RunningDaemon, running_daemon
+from support.bridges import mounted, run, until
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +57,9 @@ def test_occupied(
                 for value in (2, 3):
                     state.change(value)
                     await _tried(mounting, f"plant2/{far_path}")
-                assert await client.get(taken) == {taken: "own"}
+                assert await client.get_all(taken) == {taken: "own"}
                 (warning,) = _warnings(caplog)
-                assert warning.startswith(f"{far_path} is not mounted: plant2/{far_path} cannot be added")
+                assert warning.startswith(f"{far_path} is not mounted: cannot add plant2/{far_path}: ")
                 await own.remove()
                 await client.wait_for(f"plant2/{far_path} value=3", timeout_s=20)
                 await client.set(f"plant2/{far_path}", 4)
@@ -72,12 +72,12 @@ def test_occupied(
 
 async def _tried(mounting: Bridge, path: str) -> None:
     """Wait until a blocked path was tried once more."""
-    attempt = mounting._blocked._mounts[path].attempt
-    await until(lambda: mounting._blocked._mounts[path].attempt > attempt)
+    attempts = mounting.count_attempts(path)
+    await until(lambda: mounting.count_attempts(path) > attempts)
 
 
 def test_blocked_and_gone(far: RunningDaemon, near: RunningDaemon) -> None:
-    """What is gone from the far bus is not tried any more."""
+    """A blocked element that is gone from the far bus is not tried again."""
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
@@ -107,7 +107,7 @@ def test_many_occupied(far: RunningDaemon, near: RunningDaemon, caplog: pytest.L
                 mounting = Bridge(far.url, near.url, prefix="plant2/")
                 await mounting.start()
                 assert (mounting.status.mounted, mounting.status.blocked) == (10, 40)
-                assert len(_warnings(caplog)) == blocked.COMPLAINTS_MAX + 1
+                assert len(_warnings(caplog)) == status.COMPLAINTS_MAX + 1
             await until(lambda: mounting.status == Status(Phase.MOUNTED, 50, 0))
             assert await mounted(client) == {f"{number}": number for number in range(50)}
             await mounting.stop()
@@ -116,7 +116,7 @@ def test_many_occupied(far: RunningDaemon, near: RunningDaemon, caplog: pytest.L
 
 
 def test_occupied_on_return(far: RunningDaemon, near: RunningDaemon) -> None:
-    """When the near daemon returns and two want a path, the bridge gets it when the other one is gone."""
+    """If two peers want a path after the near daemon returns, the bridge gets it once the other one is gone."""
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client, PeerAsync(near.url) as rival:
@@ -147,7 +147,7 @@ def test_mounts_max(far: RunningDaemon, near: RunningDaemon, caplog: pytest.LogC
                 assert "give it a narrower rule, or more mounts_max" in _warnings(caplog)[0]
                 await states[0].remove()
                 await until(lambda: mounting.status.blocked == 1)
-                await mounting._near.info()
+                await mounting.near.info()
                 assert len(await mounted(client)) == 3
 
     run(case())
@@ -155,14 +155,14 @@ def test_mounts_max(far: RunningDaemon, near: RunningDaemon, caplog: pytest.LogC
 
 def test_one_prefix_one_bridge(far: RunningDaemon, near: RunningDaemon, caplog: pytest.LogCaptureFixture) -> None:
     """A second bridge with the same prefix stands by, and takes over when the first one is gone."""
-    told: list[Any] = []
+    received: list[Any] = []
 
     async def case() -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:
             state = await owner.add_state("a", 1, on_set=lambda _value: None)
             first = Bridge(far.url, near.url, prefix="plant2/")
             await first.start()
-            async with Bridge(far.url, near.url, prefix="plant2/", on_status=told.append) as second:
+            async with Bridge(far.url, near.url, prefix="plant2/", on_status=received.append) as second:
                 assert (second.status.phase, second.status.mounted) == (Phase.WAITING, 0)
                 (warning,) = _warnings(caplog)
                 assert "another bridge has that prefix" in warning
@@ -173,13 +173,13 @@ def test_one_prefix_one_bridge(far: RunningDaemon, near: RunningDaemon, caplog: 
                 await client.wait_for("plant2/a value=2", timeout_s=20)
                 await client.set("plant2/a", 3)
                 assert state.value == 3
-        assert [status.phase for status in told][:3] == [Phase.MOUNTING, Phase.WAITING, Phase.MOUNTED]
+        assert [status.phase for status in received][:3] == [Phase.MOUNTING, Phase.WAITING, Phase.MOUNTED]
 
     run(case())
 
 
 def test_limit_of_the_near_daemon(far: RunningDaemon, caplog: pytest.LogCaptureFixture) -> None:
-    """What the near daemon has no room for is said with the limit's name, the rest is mounted."""
+    """Mounts beyond a limit of the near daemon are reported with the name of the limit; the rest is mounted."""
 
     async def case(near: RunningDaemon) -> None:
         async with PeerAsync(far.url) as owner, PeerAsync(near.url) as client:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import jetbus
-from bridge.buses import raised, run, until
 from jetbus import Adapted, Blob, PeerAsync, Refused, SetResult
 from jetbus.bridge import Bridge
-from jetbus.bridge import near as near_end
+from jetbus.bridge import ends as near_end
 from jetbus.errors import JetError
+from jetbus.json_types import ErrorObject
 from jetbus.testing import RunningDaemon, running_daemon
+from support.bridges import raised, run, until
 
 
 @asynccontextmanager
@@ -36,11 +37,11 @@ def _refuse(error: Exception) -> Any:
 
 
 SETS: dict[str, tuple[Any, SetResult, Any]] = {
-    "accepted": (lambda _value: None, SetResult(), 5),
-    "adapted": (lambda _value: 3, SetResult(warning_code=1), 3),
-    "adapted, and why": (lambda _value: Adapted(3, "at most 3"), SetResult(None, 1, "at most 3"), 3),
-    "unchanged": (lambda _value: jetbus.UNCHANGED, SetResult(), 0),
-    "bytes": (lambda _value: Blob(b"x"), SetResult(warning_code=1), b"x"),
+    "accepted": (lambda _value: None, SetResult(5), 5),
+    "adapted": (lambda _value: 3, SetResult(3, 1), 3),
+    "adapted, and why": (lambda _value: Adapted(3, "at most 3"), SetResult(3, 1, "at most 3"), 3),
+    "unchanged": (lambda _value: jetbus.UNCHANGED, SetResult(5), 0),
+    "bytes": (lambda _value: Blob(b"x"), SetResult(b"x", 1), b"x"),
 }
 
 
@@ -66,7 +67,7 @@ def _own_words(code: int) -> Refused:
     return Refused("too hot", {"limit": 80, "path": "a"}, code=code)
 
 
-ERRORS: dict[str, tuple[Exception, dict[str, Any]]] = {
+ERRORS: dict[str, tuple[Exception, ErrorObject]] = {
     "own words": (_own_words(1001), _own_words(1001).wire()),
     "a code of JSON-RPC": (_own_words(-32602), _own_words(-32602).wire()),
     "without data": (Refused("no"), {"code": -32602, "message": "no", "data": None}),
@@ -74,8 +75,8 @@ ERRORS: dict[str, tuple[Exception, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("error", "told"), ERRORS.values(), ids=ERRORS)
-def test_errors(far: RunningDaemon, near: RunningDaemon, error: Exception, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("error", "received"), ERRORS.values(), ids=ERRORS)
+def test_errors(far: RunningDaemon, near: RunningDaemon, error: Exception, received: dict[str, Any]) -> None:
     """The owner's error comes back with its code, message and data, for set and call."""
 
     async def case() -> None:
@@ -85,7 +86,7 @@ def test_errors(far: RunningDaemon, near: RunningDaemon, error: Exception, told:
             await client.wait_for("p/b")
             for problem in (await raised(client.set("p/a", 1)), await raised(client.call("p/b"))):
                 assert isinstance(problem, Refused)
-                assert {"data": None, **problem.wire()} == told
+                assert {"data": None, **problem.wire()} == received
 
     run(case())
 
@@ -134,7 +135,7 @@ def test_read_only(far: RunningDaemon, near: RunningDaemon) -> None:
 
 
 def test_errors_of_the_far_daemon_name_the_near_path(far: RunningDaemon, near: RunningDaemon) -> None:
-    """What the far daemon says of a path it says, to the requester, of the path the requester knows."""
+    """Errors of the far daemon name the path that the requester knows."""
 
     async def case() -> None:
         async with mounted(far, near) as (owner, client):
@@ -148,7 +149,7 @@ def test_errors_of_the_far_daemon_name_the_near_path(far: RunningDaemon, near: R
 
 
 def test_timeouts() -> None:
-    """How long a requester waits is its own affair: shorter or longer than the daemons', through the bridge."""
+    """A requester's own timeout holds through the bridge, whether shorter or longer than those of the daemons."""
 
     async def case(far: RunningDaemon, near: RunningDaemon) -> None:
         async with mounted(far, near) as (owner, client):
@@ -163,7 +164,7 @@ def test_timeouts() -> None:
                 assert isinstance(problem, jetbus.TimedOut)
                 assert problem.path == "p/slow"
             answer.set_result(None)
-            assert await patient == SetResult()
+            assert await patient == SetResult(1)
 
     with running_daemon(timeout_s=0.3) as far, running_daemon(timeout_s=0.3) as near:
         run(case(far, near))
@@ -240,7 +241,7 @@ def test_notifications(far: RunningDaemon, near: RunningDaemon) -> None:
         async with mounted(far, near) as (owner, client):
             state = await owner.add_state("a", 0, on_set=lambda _value: None)
             await client.wait_for("p/a")
-            client._session.send(b'{"method":"set","params":{"path":"p/a","value":5}}')
+            client.session.send(b'{"method":"set","params":{"path":"p/a","value":5}}')
             assert (await client.wait_for("p/a value=5", timeout_s=10)).value == 5
             assert state.value == 5
 
@@ -257,7 +258,7 @@ async def _daemon_stops(_owner: PeerAsync, far: RunningDaemon) -> None:
 
 @pytest.mark.parametrize("loss", [_owner_closes, _daemon_stops])
 def test_loss_under_way(far: RunningDaemon, near: RunningDaemon, loss: Any) -> None:
-    """When the far owner or its whole bus is lost, who waits for an answer is told so at once."""
+    """Requesters are answered at once if the far owner or its whole bus is lost."""
 
     async def case() -> None:
         async with mounted(far, near) as (owner, client):

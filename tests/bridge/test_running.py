@@ -1,4 +1,4 @@
-"""How a bridge is run: to its end, by a thread or a process, and with a near daemon that is slow."""
+"""Running a bridge: to its end, in a thread or a process, and with a slow near daemon."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import threading
 import pytest
 
 import jetbus
-from bridge.buses import DEADLINE_S, Seen, run, until
 from jetbus import PeerAsync
 from jetbus.bridge import Bridge, Phase, Status, run_bridge
 from jetbus.bridge import bridge as bridge_module
 from jetbus.testing import RunningDaemon
+from support.bridges import DEADLINE_S, Seen, run, until
 from support.daemon import Daemon
 
 
 def test_run_bridge(far: RunningDaemon, near: RunningDaemon) -> None:
     """A bridge runs in a thread until it is told to stop, and says how things are."""
-    told: queue.Queue[Status] = queue.Queue()
+    received: queue.Queue[Status] = queue.Queue()
     stop = threading.Event()
     thread = threading.Thread(
-        target=run_bridge, args=(far.url, near.url), kwargs={"prefix": "p/", "stop": stop, "on_status": told.put}
+        target=run_bridge, args=(far.url, near.url), kwargs={"prefix": "p/", "stop": stop, "on_status": received.put}
     )
     with jetbus.Peer(far.url) as owner, jetbus.Peer(near.url) as client:
         owner.add_state("a", 1)
         thread.start()
-        phases = [told.get(timeout=DEADLINE_S) for _ in range(2)]
+        phases = [received.get(timeout=DEADLINE_S) for _ in range(2)]
         assert phases == [Status(Phase.MOUNTING), Status(Phase.MOUNTED, 1)]
-        assert client.get("p/a") == {"p/a": 1}
+        assert client.get_all("p/a") == {"p/a": 1}
         stop.set()
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
-        assert told.get(timeout=DEADLINE_S).phase is Phase.STOPPED
+        assert received.get(timeout=DEADLINE_S).phase is Phase.STOPPED
         mirror = client.mirror().ready()
         run(until(lambda: not mirror))
 
@@ -92,7 +92,7 @@ def test_interrupted(far: RunningDaemon, near: RunningDaemon) -> None:
 
 
 def test_killed_bridge(far: RunningDaemon, near: RunningDaemon) -> None:
-    """When the bridge itself is killed nothing of it is left on either bus."""
+    """A killed bridge leaves nothing behind on either bus."""
     with jetbus.Peer(far.url) as owner, jetbus.Peer(near.url) as client:
         owner.add_state("a", 1)
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, far.url, near.url], stdout=subprocess.DEVNULL)
@@ -117,7 +117,7 @@ def test_callback_that_fails(far: RunningDaemon, near: RunningDaemon) -> None:
 
 
 def test_wait_ends_with_stop(far: RunningDaemon, near: RunningDaemon) -> None:
-    """Who waits for the end of a bridge waits until it is stopped; stopping twice does no harm."""
+    """``wait`` returns when the bridge is stopped; stopping twice does no harm."""
 
     async def case() -> None:
         bridge = Bridge(far.url, near.url, prefix="p/")
@@ -157,9 +157,9 @@ def test_slow_near_daemon(far: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -
                             for state in states:
                                 state.change(f"{turn} {big}")
                             await owner.info()
-                        await bridge._far.info()
+                        await bridge.far.info()
                         assert bridge.conflated > 200
-                        assert bridge._near.unsent_bytes < 10_000_000
+                        assert bridge.near.unsent_bytes < 10_000_000
                         for state in states[:3]:
                             await state.remove()
                         await owner.add_state("1", "read-only")

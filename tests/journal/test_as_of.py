@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import jetbus.journal
-from jetbus.journal import Journal, JournalError, JournalGone, keeper, snapshots
+from jetbus.journal import Journal, JournalError, JournalGone, maintenance, snapshots
+from jetbus.journal.descriptions import UNIT, add_unit_column
 from jetbus.journal.segment import list_segments
 from jetbus.journal.tree import TREE
 from jetbus.rules import parse_rule
-from journal.build import BEGIN_US, Event, Row, cut, open_writer, plant, record, rows, tree_after, write
+from support.journal_model import BEGIN_US, Event, Row, cut, open_writer, plant, record, rows, tree_after, write
 
 
 def add(ts: int, path: str, value: str | None = "0", peer: str = "a#1", detail: str | None = None) -> Event:
@@ -28,10 +29,10 @@ def remove(ts: int, path: str) -> Event:
     return Event(BEGIN_US + ts, "remove", path, None, "a#1", "state")
 
 
-def told(journal: Journal, ts: int, **wishes: Any) -> list[tuple[Any, ...]]:
-    """What a tree says in short: path, value, owner, created_seq, seq."""
+def brief_tree(journal: Journal, ts: int, **wishes: Any) -> list[tuple[Any, ...]]:
+    """Return a tree in short: path, value, owner, created_seq, seq."""
     table = journal.as_of(BEGIN_US + ts, **wishes)
-    assert table.schema == TREE
+    assert table.schema == TREE.append(UNIT)
     return [(row["path"], row["value"], row["peer"], row["created_seq"], row["seq"]) for row in table.to_pylist()]
 
 
@@ -69,7 +70,7 @@ STORIES: dict[str, tuple[list[Event], list[tuple[Any, ...]]]] = {
 def test_stories(tmp_path: Path, events: list[Event], wanted: list[tuple[Any, ...]], batch: int) -> None:
     """The tree has what was added and not removed since, with its last value, first owner and place of creation."""
     record(tmp_path, [cut(events, batch)])
-    assert told(jetbus.journal.open(tmp_path), 1000) == wanted
+    assert brief_tree(jetbus.journal.open(tmp_path), 1000) == wanted
 
 
 @pytest.mark.parametrize(("events", "wanted"), STORIES.values(), ids=STORIES)
@@ -79,7 +80,7 @@ def test_stories_over_snapshots(tmp_path: Path, events: list[Event], wanted: lis
     assert snapshots.list_snapshots(tmp_path) == list(range(1, len(events) + 1))
     for seq in snapshots.list_snapshots(tmp_path)[-1:]:
         (tmp_path / "snapshots" / f"{seq:020}.arrow").unlink()
-    assert told(jetbus.journal.open(tmp_path), 1000) == wanted
+    assert brief_tree(jetbus.journal.open(tmp_path), 1000) == wanted
 
 
 @pytest.mark.parametrize(("events", "wanted"), STORIES.values(), ids=STORIES)
@@ -89,7 +90,7 @@ def test_stories_in_parquet(tmp_path: Path, events: list[Event], wanted: list[tu
     assert jetbus.journal.compact(tmp_path).events == len(events)
     for file in (tmp_path / "snapshots").iterdir():
         file.unlink()
-    assert told(jetbus.journal.open(tmp_path), 1000) == wanted
+    assert brief_tree(jetbus.journal.open(tmp_path), 1000) == wanted
 
 
 EVENTS = plant(600)
@@ -121,7 +122,7 @@ def test_now(journal: Journal) -> None:
 
 def test_instant_and_seq(journal: Journal) -> None:
     """Instant and seq at once are refused."""
-    with pytest.raises(JournalError, match="not by both"):
+    with pytest.raises(JournalError, match="not both"):
         journal.as_of("now", seq=3)
 
 
@@ -145,7 +146,7 @@ def test_rules(journal: Journal, text: str) -> None:
 
 
 def test_a_snapshot_stands_for_what_is_gone(tmp_path: Path) -> None:
-    """When old segments are dropped, the trees since the last snapshot before are still told, and no earlier one."""
+    """After old segments are dropped, trees since the last snapshot before are still known, and no earlier one."""
     record(tmp_path, [[segment] for segment in cut(EVENTS, 150)])
     for segment in list_segments(tmp_path)[:2]:
         segment.path.unlink()
@@ -159,7 +160,7 @@ def test_a_snapshot_stands_for_what_is_gone(tmp_path: Path) -> None:
 
 
 def test_without_any_snapshot(tmp_path: Path) -> None:
-    """Where nothing is known of the time before, a tree is told from the next start of the daemon on."""
+    """If nothing is known of the time before, a tree is known from the next start of the daemon on."""
     events = [add(1, "x"), change(2, "x", "2"), Event(BEGIN_US + 3, "start"), add(4, "y")]
     record(tmp_path, [[[event]] for event in events])
     first = list_segments(tmp_path)[0]
@@ -180,17 +181,17 @@ def test_snapshots_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     record(tmp_path, [cut(EVENTS, 33)])
     assert snapshots.list_snapshots(tmp_path) == [*range(64, 600, 64), 600]
     for seq in snapshots.list_snapshots(tmp_path):
-        assert snapshots.read_snapshot(tmp_path, seq).to_pylist() == tree_after(ROWS[:seq])
+        assert add_unit_column(snapshots.read_snapshot(tmp_path, seq)).to_pylist() == tree_after(ROWS[:seq])
 
 
 def test_a_segment_that_grows_has_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The segment that is being written gets snapshots meanwhile, so that no instant is far from one."""
-    monkeypatch.setattr(keeper, "GROWN_EVENTS", 64)
+    monkeypatch.setattr(maintenance, "GROWN_EVENTS", 64)
     with open_writer(tmp_path) as writer:
         for batch in cut(EVENTS, 33):
             write(writer, batch)
             assert writer.commit()
-        writer._disk._keeper.join()
+        writer.wait_for_maintenance()
         assert len(list_segments(tmp_path)) == 1
         assert snapshots.list_snapshots(tmp_path) == [*range(66, 600, 66)]
         for seq in (66, 100, 594, 600):
@@ -206,7 +207,7 @@ def test_snapshots_are_taken_once(tmp_path: Path) -> None:
         before = (tmp_path / "snapshots" / f"{77:020}.arrow").stat()
         snapshots.take(tmp_path, 77)
         assert (tmp_path / "snapshots" / f"{77:020}.arrow").stat() == before
-        assert snapshots.read_snapshot(tmp_path, 77).to_pylist() == tree_after(ROWS[:77])
+        assert add_unit_column(snapshots.read_snapshot(tmp_path, 77)).to_pylist() == tree_after(ROWS[:77])
         assert list((tmp_path / "snapshots").glob("*.tmp")) == []
     snapshots.drop_after(tmp_path, 80)
     assert snapshots.list_snapshots(tmp_path) == [77]
@@ -249,10 +250,12 @@ def test_history(journal: Journal) -> None:
     """The history of a path is its values with instants and peers, without the requests unless asked for."""
     path = next(event.path for event in EVENTS if event.event == "set") or ""
     wanted = [row for row in ROWS if row["path"] == path]
-    columns = ["ts", "seq", "event", "value", "peer"]
-    narrow = [{name: row[name] for name in columns} for row in wanted if row["event"] in ("add", "change", "remove")]
-    assert journal.history(path).to_pylist() == narrow
-    assert journal.history(path).column_names == columns
+    columns = ["ts", "seq", "event", "value", "peer", "source_ts", "quality", "unit"]
+    kinds = ("add", "change", "remove")
+    narrow = [{name: row[name] for name in columns[:-1]} | {"unit": None} for row in wanted if row["event"] in kinds]
+    assert journal.history(path, typed=False).to_pylist() == narrow
+    assert journal.history(path, typed=False).column_names == columns
+    assert journal.history(path).column_names == [*columns[:4], "num", "text", "flag", "json", *columns[4:]]
     assert journal.history(path, events=["set"]).num_rows == sum(row["event"] == "set" for row in wanted) > 0
     later = EVENTS[300].ts_us
     assert journal.history(path, since=later)["seq"].to_pylist() == [

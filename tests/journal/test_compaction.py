@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import jetbus.journal
-from jetbus.journal import JournalError, JournalGone, JournalInUse, compaction, snapshots, spans
-from jetbus.journal.manifest import read_manifest
+from jetbus.journal import JournalError, JournalGone, JournalInUse, compaction, parquet, snapshots
+from jetbus.journal.parquet import read_manifest
 from jetbus.journal.segment import list_segments
-from journal.build import BEGIN_US, Event, Row, cut, open_writer, plant, read, record, rows, tree_after, write
+from support.journal_model import BEGIN_US, Event, Row, cut, open_writer, plant, read, record, rows, tree_after, write
 
 EVENTS = plant(1000)
 ROWS = rows(EVENTS)
@@ -30,7 +30,7 @@ DAY_US = 86_400_000_000
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans and row groups that a few hundred events fill."""
     monkeypatch.setattr(compaction, "SPAN_ROWS", 150)
-    monkeypatch.setattr(spans, "ROW_GROUP_ROWS", 32)
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 32)
 
 
 def five_segments(directory: Path) -> None:
@@ -80,14 +80,14 @@ def test_piece_by_piece(tmp_path: Path) -> None:
 
 
 def five_and_one_more(directory: Path) -> None:
-    """What was compacted ends with a file that has room, and the segment after it is sealed now."""
+    """Yield a compacted journal whose last file has room, and a sealed segment after it."""
     record(directory, [cut(segment, 45) for segment in cut(EVENTS[:900], 180)])
     jetbus.journal.compact(directory)
     record(directory, [[EVENTS[900:]]])
 
 
 def test_a_file_with_room_is_joined(tmp_path: Path) -> None:
-    """What is new goes into the last file of its day; the old one stays until the next compaction."""
+    """New events go into the last file of their day; the old one stays until the next compaction."""
     five_and_one_more(tmp_path)
     old = read_manifest(tmp_path).spans
     assert [(span.first, span.last) for span in old[-2:]] == [(451, 600), (601, 720)]
@@ -166,7 +166,7 @@ def test_values_that_repeat_have_a_dictionary(tmp_path: Path, different: int, ha
         for n in range(600):
             writer.append("add" if n == 0 else "change", "state", "plant/count", b"%d" % (n % different), "plant#1")
     table = jetbus.journal.open(tmp_path).table()
-    spans.write_span(tmp_path / "some.parquet", table)
+    parquet.write_span(tmp_path / "some.parquet", table)
     value = pq.read_metadata(tmp_path / "some.parquet").row_group(3).column(5)
     assert value.path_in_schema == "value"
     assert value.has_dictionary_page == has_one
@@ -180,7 +180,7 @@ def bytes_read() -> int:
 def test_history_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history of one path of many reads a small part of the compacted files."""
     monkeypatch.setattr(compaction, "SPAN_ROWS", 100_000)
-    monkeypatch.setattr(spans, "ROW_GROUP_ROWS", 1000)
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 1000)
     rng = random.Random(3)
     events = [
         Event(BEGIN_US, "change", f"plant/s{rng.randrange(500)}", str(rng.random()), "x#1") for _ in range(50_000)
@@ -200,8 +200,8 @@ def test_history_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 COMPACT = """
 import os, signal, sys
-from jetbus.journal import compact, compaction, prune, spans
-compaction.SPAN_ROWS, spans.ROW_GROUP_ROWS = 150, 32
+from jetbus.journal import compact, compaction, parquet, prune
+compaction.SPAN_ROWS, parquet.ROW_GROUP_ROWS = 150, 32
 left = int(sys.argv[2])
 def step(name):
     global left

@@ -14,9 +14,9 @@ import jetbus.journal
 from jetbus.journal import JournalDamaged, JournalError, Settings, Writer, compact, snapshots, verify
 from jetbus.journal.index import RECORD_BYTES, read_index
 from jetbus.journal.instants import US_PER_S, wall_clock_us
-from jetbus.journal.segment import END_OF_STREAM, SCHEMA_BYTES, list_segments
-from journal.build import BEGIN_US, cut, plant, read, record, rows, tree_after
-from journal.writing import Row, abandon, file_size_limit, rows_of, write_changes
+from jetbus.journal.segment import END_OF_STREAM, PLAIN, list_segments
+from support.journal_files import Row, abandon, file_size_limit, rows_of, write_changes
+from support.journal_model import BEGIN_US, cut, plant, read, record, rows, tree_after
 
 LAZY = Settings(fsync="never", compression=None)
 
@@ -67,9 +67,9 @@ def test_flipped_bit_after_a_clean_stop(tmp_path: Path, batch: int, caplog: pyte
     (gap,) = gaps(after)
     assert wanted in gap["reason"]
     assert gap["missed"] == entry.count
-    with pytest.raises(JournalDamaged) as told:
+    with pytest.raises(JournalDamaged) as received:
         read_from(tmp_path, entry.seq_first)
-    assert told.value.next_seq == entry.seq_last + 1
+    assert received.value.next_seq == entry.seq_last + 1
     assert [problem.seq for problem in verify(tmp_path)] == [entry.seq_first]
     with Writer(tmp_path, LAZY) as writer:
         assert writer.recovered.lost == ()
@@ -105,7 +105,7 @@ def test_last_segment_removed_after_a_clean_stop(tmp_path: Path) -> None:
 
 
 def test_bytes_that_nothing_names_are_kept_aside(tmp_path: Path) -> None:
-    """What follows the last batch after a clean stop is moved to another file, and the segment is whole again."""
+    """Bytes after the last batch of a cleanly closed journal are moved aside, and the segment is whole again."""
     closed_journal(tmp_path, 4)
     segment = list_segments(tmp_path)[0]
     whole = segment.path.read_bytes()
@@ -125,7 +125,7 @@ def test_sealed_segment_is_never_dropped(tmp_path: Path, closed: bool) -> None:
     closed_journal(tmp_path, 4)
     segment = list_segments(tmp_path)[0]
     segment.index_path.unlink()
-    flip(segment.path, len(SCHEMA_BYTES) + 9)
+    flip(segment.path, len(PLAIN.schema_bytes) + 9)
     data = segment.path.read_bytes()
     if not closed:
         (tmp_path / "lock").write_text("4711\n")
@@ -150,7 +150,7 @@ def test_sealed_segment_of_a_killed_writer(tmp_path: Path) -> None:
 
 
 def test_removed_lock_file_makes_nothing_torn(tmp_path: Path) -> None:
-    """Where nobody knows how the journal was left, what cannot be read is kept."""
+    """If nobody knows how the journal was left, unreadable bytes are kept."""
     writer = Writer(tmp_path, LAZY)
     write_changes(writer, 0, 4)
     writer.commit()
@@ -174,7 +174,7 @@ def test_damage_is_told_once(tmp_path: Path) -> None:
         with file_size_limit(100):
             assert not writer.commit()
         write_changes(writer, 7, 9)
-        writer._disk._retry_at_s = 0.0
+        writer.retry_now()
         assert writer.commit()
     assert [gap["missed"] for gap in gaps(read_from(tmp_path, 8))] == [3]
 
@@ -318,7 +318,7 @@ def test_closed_to_others(tmp_path: Path) -> None:
         events = plant(300, begin_us=BEGIN_US)
         record(directory, [cut(segment, 40) for segment in cut(events, 100)])
         compact(directory)
-        flip(list_segments(directory)[-1].path, len(SCHEMA_BYTES) + 9)
+        flip(list_segments(directory)[-1].path, len(PLAIN.schema_bytes) + 9)
         Writer(directory, LAZY).close()
     finally:
         os.umask(before)

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from jetbus.journal import JournalError, JournalInUse, Settings, Writer, buffers
+from jetbus.journal import JournalError, JournalInUse, Settings, Writer, batch, segment_writer
 from jetbus.journal.segment import list_segments
-from journal.writing import Row, abandon, file_size_limit, rows_of, values_of, write_changes
+from support.journal_files import Row, SkippingClock, abandon, file_size_limit, rows_of, values_of, write_changes
 
 LAZY = Settings(fsync="never")
 SMALL = Settings(fsync="never", compression=None, buffered_bytes_max=20_000, flush_events=20)
@@ -44,7 +44,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def try_again(writer: Writer) -> bool:
     """Commit without waiting for the time of the next attempt."""
-    writer._disk._retry_at_s = 0.0
+    writer.retry_now()
     return writer.commit()
 
 
@@ -91,14 +91,14 @@ def test_full_disk(small_disk: Path, fsync: Any) -> None:
     assert gaps(rows_of(small_disk / "journal")) == []
 
 
-def test_not_tried_again_at_once(small_disk: Path) -> None:
+def test_not_tried_again_at_once(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an error the disk is left alone for a while, whatever is appended."""
+    monkeypatch.setattr(segment_writer, "RETRY_S", 1000.0)
     with Writer(small_disk / "journal", LAZY) as writer:
         ballast = fill(small_disk)
         write_changes(writer, 0, 100)
         assert not writer.commit()
         ballast.unlink()
-        writer._disk._retry_at_s += 1000
         write_changes(writer, 100, 200)
         assert not writer.commit()
         assert writer.pending == 200
@@ -144,7 +144,7 @@ def miss(writer: Writer, directory: Path) -> None:
 
 
 def test_what_was_missed_is_known(tmp_path: Path) -> None:
-    """When the gap is written, and not before, the writer tells once which paths were in it."""
+    """The writer returns the paths of a gap once, when the gap is written and not before."""
     with Writer(tmp_path, SMALL) as writer:
         write_changes(writer, 0, 1)
         writer.commit()
@@ -160,8 +160,8 @@ def test_what_was_missed_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", ["a start", "too many paths"])
 def test_it_may_be_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    """Where a start was missed, or more paths than are remembered, nothing that the journal has of before is sure."""
-    monkeypatch.setattr(buffers, "LOST_PATHS_MAX", 5)
+    """After a missed start, or more paths than are remembered, every path counts as lost."""
+    monkeypatch.setattr(batch, "LOST_PATHS_MAX", 5)
     with Writer(tmp_path, SMALL) as writer:
         write_changes(writer, 0, 1)
         writer.commit()
@@ -190,7 +190,7 @@ def test_everything_missed(tmp_path: Path) -> None:
 
 
 def test_nobody_writes(tmp_path: Path) -> None:
-    """When nobody takes what is appended, memory stays within the limit and the gap is told where it was."""
+    """If nobody takes appended events, memory stays within the limit and a gap is recorded in their place."""
     with Writer(tmp_path, Settings(fsync="never", buffered_bytes_max=1_000_000)) as writer:
         for _ in range(20):
             writer.now_us += 1
@@ -221,27 +221,31 @@ def test_cut_short_anywhere(tmp_path: Path, room: int) -> None:
     assert values_of(tmp_path) == [str(n) for n in range(30)]
 
 
-def test_index_does_not_fit(tmp_path: Path) -> None:
+def test_index_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch whose index record cannot be written is taken back."""
+    write = os.pwrite
+
+    def write_unless_index(descriptor: int, data: memoryview, position: int) -> int:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".index":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data, position)
+
     with Writer(tmp_path, SMALL) as writer:
         write_changes(writer, 0, 3)
         writer.commit()
         segment = list_segments(tmp_path)[0]
         before = segment.path.read_bytes()
-        tail = writer._disk._tail
-        assert tail is not None
-        index, tail._index = tail._index, os.open("/dev/full", os.O_WRONLY)
         write_changes(writer, 3, 5)
-        assert not writer.commit()
-        os.close(tail._index)
-        tail._index = index
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr(os, "pwrite", write_unless_index)
+            assert not writer.commit()
         assert segment.path.read_bytes()[: len(before)] == before
         assert try_again(writer)
     assert values_of(tmp_path) == [str(n) for n in range(5)]
 
 
 def test_first_segment_does_not_fit(tmp_path: Path) -> None:
-    """Where not even the head of a segment fits no file is left behind, and it works later."""
+    """If not even the head of a segment fits, no file is left behind, and writing works later."""
     with Writer(tmp_path, LAZY) as writer:
         with file_size_limit(100):
             write_changes(writer, 0, 3)
@@ -257,8 +261,8 @@ def test_read_only_disk(small_disk: Path) -> None:
     with Writer(directory, Settings(fsync="never", segment_bytes=4096)) as writer:
         write_changes(writer, 0, 1000)
         assert writer.commit()
-        assert writer._disk._tail is None
-        writer._disk._keeper.join()
+        assert writer.open_segment is None
+        writer.wait_for_maintenance()
         mount("-t", "tmpfs", "-o", "ro", "tmpfs", str(directory))
         try:
             write_changes(writer, 1000, 1010)
@@ -276,7 +280,7 @@ def test_read_only_disk(small_disk: Path) -> None:
 def test_opening_on_a_read_only_disk(small_disk: Path) -> None:
     """A journal on a read-only disk is not opened for writing; the error names it."""
     mount("-o", "remount,ro", str(small_disk))
-    with pytest.raises(JournalError, match=r"journal cannot be written: Read-only file system"):
+    with pytest.raises(JournalError, match=r"cannot write to .*journal: Read-only file system"):
         Writer(small_disk / "journal")
 
 
@@ -302,7 +306,7 @@ def test_opening_on_a_full_disk(small_disk: Path) -> None:
 
 
 def test_removed_directory(tmp_path: Path) -> None:
-    """When somebody removes the whole directory, the next commit notices; what is gone is counted and told as a gap."""
+    """If the whole directory is removed, the next commit notices; lost events are counted and recorded as a gap."""
     directory = tmp_path / "journal"
     with Writer(directory, LAZY) as writer:
         write_changes(writer, 0, 10)
@@ -311,7 +315,7 @@ def test_removed_directory(tmp_path: Path) -> None:
         shutil.rmtree(directory)
         write_changes(writer, 10, 20)
         assert not writer.commit()
-        assert "was removed or replaced while it was written" in str(writer.problem)
+        assert "was removed or replaced while it was being written" in str(writer.problem)
         assert try_again(writer)
         assert (writer.seq, writer.missed) == (22, 10)
         lost = writer.take_lost()
@@ -324,7 +328,7 @@ def test_removed_directory(tmp_path: Path) -> None:
     (gap,) = gaps(rows)
     assert gap["missed"] == 10
     assert gap["reason"] == (
-        "events 1 to 10 were written and are gone: the directory was removed or replaced while it was written"
+        "events 1 to 10 were committed and are lost: the directory was removed or replaced while it was being written"
     )
     assert [row["value"] for row in rows[1:]] == [str(number) for number in range(10, 20)]
     with Writer(directory) as writer:
@@ -367,7 +371,7 @@ def test_replaced_directory(tmp_path: Path) -> None:
         with Writer(directory, Settings(fsync="never", segment_bytes=4096)) as writer:
             write_changes(writer, 0, 1000)
             assert writer.commit()
-            assert writer._disk._tail is None
+            assert writer.open_segment is None
             directory.rename(tmp_path / "away")
             others.rename(directory)
             write_changes(writer, 1000, 1010)
@@ -405,7 +409,7 @@ def test_closing_on_a_full_disk(small_disk: Path, caplog: pytest.LogCaptureFixtu
         ballast = fill(small_disk)
         write_changes(writer, 3, 2000)
     assert writer.missed == 1997
-    assert "closes without its last 1997 events" in caplog.text
+    assert "closed without its last 1997 events" in caplog.text
     ballast.unlink()
     with Writer(directory, LAZY) as writer:
         assert writer.seq == 4
@@ -443,15 +447,18 @@ def test_fsync_always(tmp_path: Path, synced: list[str]) -> None:
 
 def test_fsync_interval(tmp_path: Path, synced: list[str]) -> None:
     """With interval a commit does not wait for the disk until the interval is over; then all before is on disk."""
-    with Writer(tmp_path, Settings(fsync="interval", fsync_ms=3_600_000)) as writer:
+    clock = SkippingClock()
+    with Writer(
+        tmp_path, Settings(fsync="interval", fsync_ms=3_600_000, segment_age_s=86_400), monotonic_s=clock
+    ) as writer:
         for number in range(3):
             write_changes(writer, number, number + 1)
             assert writer.commit()
         assert synced == []
-        writer._disk._synced_s -= 3600
+        clock.skip(3600)
         assert writer.commit()
         assert synced == [".arrows", ".index"]
-        writer._disk._synced_s -= 3600
+        clock.skip(3600)
         assert writer.commit()
         assert len(synced) == 2
     assert synced == [".arrows", ".index"] * 2
@@ -471,7 +478,7 @@ def refuse(*_: object) -> None:
 
 
 def test_fsync_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the disk did not take is neither acknowledged nor written twice."""
+    """Events that the disk did not take are neither acknowledged nor written twice."""
     with Writer(tmp_path, Settings(fsync="always")) as writer:
         write_changes(writer, 0, 3)
         assert writer.commit()
@@ -487,7 +494,7 @@ def test_fsync_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("failing", ["before the index", "after the index"])
 def test_nothing_can_be_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    """When a batch fails and cannot be cut back either, it is recovered as after a crash, and is there once."""
+    """A batch that fails and cannot be cut back is recovered as after a crash, and is there once."""
     with Writer(tmp_path, Settings(fsync="always")) as writer:
         write_changes(writer, 0, 3)
         assert writer.commit()

@@ -11,7 +11,7 @@ import pytest
 import jetbus.journal
 from jetbus.journal import JournalGone
 from jetbus.journal.segment import list_segments
-from journal.build import Event, Row, cut, moment, open_writer, plant, read, record, rows, write
+from support.journal_model import Event, Row, cut, moment, open_writer, plant, read, record, rows, write
 
 EVENTS = plant(3000)
 ROWS = rows(EVENTS)

@@ -1,4 +1,4 @@
-"""How far time has come in a journal in which nothing happens: the heartbeat of the writer, and who believes it."""
+"""Progress of time in a journal in which nothing happens: the heartbeat of the writer, and its readers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import jetbus
-from jetbus.journal import Settings, Writer, heartbeat
-from jetbus.journal.heartbeat import FILE, Heartbeat, read_heartbeat, write_heartbeat
-from journal.build import BEGIN_US
-from journal.writing import abandon, file_size_limit, rows_of, write_changes
+from jetbus.journal import Settings, Writer, segment_writer
+from jetbus.journal.directory import HEARTBEAT_FILE, Heartbeat, read_heartbeat, write_heartbeat
+from support.journal_files import abandon, file_size_limit, rows_of, write_changes
+from support.journal_model import BEGIN_US
 
 LATER_US = BEGIN_US + 10_000_000
 
@@ -21,14 +21,14 @@ def open_writer(directory: Path, now_us: int = BEGIN_US) -> Writer:
 
 
 def known_us(directory: Path) -> int | None:
-    """How far time has come, as another process sees it."""
+    """Return the instant up to which the journal is complete, as another process sees it."""
     return jetbus.journal.open(directory).offsets()["plant"]["now"]
 
 
 @pytest.fixture
 def every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that leaves a heartbeat whenever it has nothing to write."""
-    monkeypatch.setattr(heartbeat, "EVERY_S", 0.0)
+    monkeypatch.setattr(segment_writer, "HEARTBEAT_EVERY_S", 0.0)
 
 
 def pass_time(writer: Writer, now_us: int) -> None:
@@ -53,12 +53,12 @@ def test_time_passes_in_a_quiet_journal(tmp_path: Path) -> None:
     assert [row["seq"] for row in rows_of(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_a_busy_journal_has_no_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_journal_has_no_heartbeat(tmp_path: Path) -> None:
     """A heartbeat is left only when nothing was written for a second: neither events nor another heartbeat."""
     clock_s = [100.0]
-    monkeypatch.setattr("jetbus.journal.committing.time.monotonic", lambda: clock_s[0])
     left = []
-    with open_writer(tmp_path) as writer:
+    settings = Settings(bus="plant", fsync="never")
+    with Writer(tmp_path, settings, now_us=lambda: BEGIN_US, monotonic_s=lambda: clock_s[0]) as writer:
         for step in range(60):
             clock_s[0] += 0.25
             if step < 20:
@@ -125,7 +125,7 @@ def test_a_damaged_heartbeat_tells_nothing(tmp_path: Path, text: str) -> None:
     """A heartbeat that fails its checksum is ignored, by readers and by the next writer."""
     with open_writer(tmp_path) as writer:
         write_changes(writer, 0, 1)
-    (tmp_path / FILE).write_bytes(TEXTS[text])
+    (tmp_path / HEARTBEAT_FILE).write_bytes(TEXTS[text])
     assert known_us(tmp_path) == BEGIN_US
     open_writer(tmp_path).close()
 
@@ -150,4 +150,4 @@ def test_a_replaced_directory_gets_no_heartbeat(tmp_path: Path) -> None:
         with open_writer(tmp_path / "plant"):
             writer.now_us = LATER_US
             assert not writer.commit()
-            assert not (tmp_path / "plant" / FILE).exists()
+            assert not (tmp_path / "plant" / HEARTBEAT_FILE).exists()

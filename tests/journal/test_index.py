@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jetbus.journal.index import RECORD_BYTES, Entry, pack, read_index, unpack
+from jetbus.journal.index import RECORD_BYTES, IndexEntry, pack, read_index, unpack
 
 ENTRIES = [
-    Entry(1, 10, 1_000, 2_000, 464, 500, 0xFFFFFFFF),
-    Entry(11, 1, 2_000, 2_000, 964, 120, 0),
-    Entry(12, 65_536, -5, 2**62, 1084, 2**40, 7),
+    IndexEntry(1, 10, 1_000, 2_000, 464, 500, 0xFFFFFFFF),
+    IndexEntry(11, 1, 2_000, 2_000, 964, 120, 0),
+    IndexEntry(12, 65_536, -5, 2**62, 1084, 2**40, 7),
 ]
 
 
@@ -52,7 +52,7 @@ def test_every_flipped_bit_is_noticed() -> None:
     [ENTRIES[1]._replace(seq_first=12), ENTRIES[1]._replace(seq_first=10), ENTRIES[1]._replace(position=965)],
     ids=["seq jumps", "seq repeats", "position jumps"],
 )
-def test_records_follow_each_other(second: Entry) -> None:
+def test_records_follow_each_other(second: IndexEntry) -> None:
     """A record that does not follow the one before, however sound, ends the index."""
     assert unpack(pack([ENTRIES[0], second])) == ENTRIES[:1]
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jetbus.journal import BadInstant, JournalError, read_duration, read_instant
-from jetbus.journal.instants import write_instant
+from jetbus.journal.instants import is_local, write_instant
 
 NOON_US = 1_772_366_400_000_000  # 2026-03-01T12:00:00Z
 
@@ -38,7 +41,10 @@ INSTANTS: dict[str, tuple[Any, int]] = {
 
 NO_INSTANTS: dict[str, Any] = {
     "empty": "",
-    "word": "yesterday",
+    "word": "tomorrow",
+    "no time of the clock": "24:45",
+    "half a time": "06:4",
+    "day and no time": "monday 6",
     "no such day": "2026-02-30",
     "no such hour": "2026-02-01T25:00:00Z",
     "ago without unit": "-2",
@@ -58,6 +64,40 @@ NO_DURATIONS = ["", "1", "s", "1 s", "-1s", "1y", "1s,", "٣s"]
 def test_instants(text: Any, instant: int) -> None:
     """An instant is RFC 3339, "-2h", now, a datetime or microseconds; without an offset it is UTC."""
     assert read_instant(text, now_us=NOON_US) == instant
+
+
+LOCAL = {
+    "06:45": "2026-03-30T06:45",
+    "6:45:30": "2026-03-30T06:45:30",
+    "23:00": "2026-03-29T23:00",  # today's is still to come
+    "today": "2026-03-30T00:00",
+    "today 23:00": "2026-03-30T23:00",
+    "yesterday": "2026-03-29T00:00",
+    "Yesterday 06:45": "2026-03-29T06:45",
+    "monday": "2026-03-30T00:00",
+    "tuesday": "2026-03-24T00:00",
+    "sunday 01:30": "2026-03-29T01:30",  # before the clocks were put forward
+}
+"""Words of people, on Monday 2026-03-30 at noon, the day after summer time began in Berlin."""
+
+
+@pytest.fixture
+def _berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_berlin")
+@pytest.mark.parametrize(("text", "wanted"), LOCAL.items(), ids=LOCAL)
+def test_days_and_times_of_the_clock(text: str, wanted: str) -> None:
+    """Days and times of the clock are those of the time zone of the machine, also across a change of its offset."""
+    berlin = ZoneInfo("Europe/Berlin")
+    now = datetime(2026, 3, 30, 12, tzinfo=berlin)
+    assert is_local(text)
+    assert read_instant(text, read_instant(now)) == read_instant(datetime.fromisoformat(wanted).replace(tzinfo=berlin))
 
 
 @pytest.mark.parametrize("text", NO_INSTANTS.values(), ids=NO_INSTANTS)
@@ -89,5 +129,5 @@ def test_no_durations(text: str) -> None:
 
 @given(st.integers(-(10**15), 10**16))
 def test_written_instants_are_read_again(instant_us: int) -> None:
-    """What is written as text is the same instant when it is read."""
+    """An instant that is written as text is the same when it is read."""
     assert read_instant(write_instant(instant_us)) == instant_us

@@ -8,36 +8,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jetbus.journal
 from jetbus.journal import Journal, JournalGone, Writer
-from jetbus.journal.columns import encode, make_batch
+from jetbus.journal.batch import build_batch, encode_batch
 from jetbus.journal.index import RECORD_BYTES
-from jetbus.journal.manifest import read_manifest
-from jetbus.journal.segment import list_segments
+from jetbus.journal.parquet import read_manifest
+from jetbus.journal.segment import PLAIN, find_layout, list_segments
 from jetbus.rules import Rule, above, below, equal, is_type
 from jetbus.rules import rule as make_rule
-from journal.build import BEGIN_US, EPOCH, Event, Model, Row, open_writer, read, rows, write
-from journal.writing import abandon
+from support.journal_files import abandon
+from support.journal_model import BEGIN_US, EPOCH, Event, Model, Row, open_writer, read, rows, write
 
 PATHS = ["a", "a/b", "a/c", "A/b", "b/ü", "b/c/d", "$jets", "x y"]
 PEERS = ["plc#1", "hmi#2", "#3"]
 VALUES = ["1", "7.5", '"C"', "true", "null", "[1,2]", '{"unit":"C","x":8}', "-3"]
+STAMPS = {"1": "good", "true": "uncertain", "null": "bad", "-3": '{"level":"bad","reason":"ü"}'}
+"""Qualities of stamped changes, by value; others have a source time only."""
 STEPS_US = [0, 0, 0, 1, 500, 3_600_000_000, 30_000_000_000]
 
 
 @dataclass
-class Bus:
+class ModelBus:
     """A bus that behaves, as far as events go: only what is there changes, and who goes takes what it owns."""
 
     ts_us: int = BEGIN_US
     owners: dict[str, str] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
-    def _tell(self, event: str, *rest: str | None) -> None:
-        self.events.append(Event(self.ts_us, event, *rest))
+    def _tell(self, event: str, *rest: str | None, source_us: int | None = None, quality: str | None = None) -> None:
+        path, value, peer, kind, detail = [*rest, None, None, None, None, None][:5]
+        self.events.append(Event(self.ts_us, event, path, value, peer, kind, detail, source_us, quality))
 
     def add(self, path: str, value: str, peer: str) -> None:
         if path in self.owners:
@@ -53,6 +57,21 @@ class Bus:
             self._tell("change", path, value, self.owners[path])
         else:
             self._tell("set", path, value, peer, "state", '{"outcome":"error","code":-32602}')
+
+    def stamp(self, path: str, value: str, _peer: str) -> None:
+        """A change with a source time, a quality, or both."""
+        if path in self.owners:
+            quality = STAMPS.get(value)
+            source_us = self.ts_us - 7 if quality is None or value == "true" else None
+            self._tell("change", path, value, self.owners[path], source_us=source_us, quality=quality)
+
+    def describe(self, path: str, value: str, _peer: str) -> None:
+        if path in self.owners:
+            detail = json.dumps({"schema": {"unit": value}})
+            self._tell("describe", path, None, self.owners[path], "state", detail)
+
+    def past(self, path: str, value: str, peer: str) -> None:
+        self._tell("past", path, value, peer, "state", source_us=self.ts_us - 1000)
 
     def remove(self, path: str, _value: str, peer: str) -> None:
         if path in self.owners:
@@ -80,7 +99,7 @@ class Bus:
         self._tell("change", path, value, peer)
 
 
-DEEDS = ["add"] * 4 + ["change"] * 6 + ["remove"] * 2 + ["gone", "start", "stop", "stray"]
+DEEDS = ["add"] * 4 + ["change"] * 6 + ["remove"] * 2 + ["gone", "start", "stop", "stray", "stamp", "describe", "past"]
 FILES = ["flush"] * 6 + ["rotate"] * 3 + ["compact"] * 2 + ["prune", "retain"]
 
 deeds = st.tuples(
@@ -151,7 +170,7 @@ class Recorded:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.bus = Bus()
+        self.bus = ModelBus()
         self.writer: Writer = open_writer(directory)
         self.committed = 0
 
@@ -180,16 +199,17 @@ class Recorded:
 
     def _crash(self, thousandths: int) -> None:
         """Killed while a batch is written, before the index names it: a new writer and a new daemon go on."""
-        tail, pending = self.writer._disk._tail, self.writer.take()
+        segment, pending = self.writer.open_segment, self.writer.take()
         torn = b""
         if pending:
-            batch = make_batch(pending, self.writer._disk.progress[0])
-            torn = bytes(encode(batch, self.writer._disk._options))
+            layout = PLAIN if segment is None else find_layout(segment.path.read_bytes())
+            batch = build_batch(pending, self.writer.committed_seq + 1, layout)
+            torn = bytes(encode_batch(batch, pa.ipc.IpcWriteOptions(compression="lz4")))
         abandon(self.writer)
-        if tail is not None:
-            with tail.segment.path.open("ab") as file:
+        if segment is not None:
+            with segment.path.open("ab") as file:
                 file.write(torn[: len(torn) * thousandths // 1000])
-            with tail.segment.index_path.open("ab") as file:
+            with segment.index_path.open("ab") as file:
                 file.write(torn[: RECORD_BYTES * thousandths // 1001])
         del self.bus.events[self.committed :]
         self.writer = open_writer(self.directory)
@@ -228,9 +248,9 @@ def check_events(journal: Journal, recorded: list[Row], rule: Rule) -> int:
         row for row in there if matches(rule, row) and row["seq"] < middle
     ]
     for path in PATHS[:3]:
-        told = [(row["seq"], row["value"]) for row in read([journal.history(path)])]
+        received = [(row["seq"], row["value"]) for row in read([journal.history(path)])]
         events = ("add", "change", "remove")
-        assert told == [(r["seq"], r["value"]) for r in there if r["path"] == path and r["event"] in events]
+        assert received == [(r["seq"], r["value"]) for r in there if r["path"] == path and r["event"] in events]
     return first
 
 
@@ -265,7 +285,7 @@ def _check_instants(journal: Journal, recorded: list[Row], trees: list[list[Row]
         before, after = (
             {row["path"]: row["value"] for row in trees[last_seq[ts]] if matches(rule, row)} for ts in (a, b)
         )
-        told = {row["path"]: (row["what"], row["before"], row["after"]) for row in read([journal.diff(a, b, rule)])}
+        received = {row["path"]: (row["what"], row["before"], row["after"]) for row in read([journal.diff(a, b, rule)])}
         wanted = {path: ("added", None, value) for path, value in after.items() if path not in before}
         wanted |= {path: ("removed", value, None) for path, value in before.items() if path not in after}
         wanted |= {
@@ -273,7 +293,7 @@ def _check_instants(journal: Journal, recorded: list[Row], trees: list[list[Row]
             for path, value in before.items()
             if path in after and after[path] != value
         }
-        assert told == wanted
+        assert received == wanted
         later = journal.read(rule, since=(b - EPOCH).days * 86_400_000_000, until=b)
         midnight = b.replace(hour=0, minute=0, second=0, microsecond=0)
         there = recorded[journal.offsets()["plant"]["first"] - 1 :]

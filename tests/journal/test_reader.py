@@ -12,12 +12,14 @@ import pytest
 import jetbus.journal
 from jetbus.journal import Journal, JournalError, JournalGone, NotAJournal
 from jetbus.journal.index import RECORD_BYTES
-from jetbus.journal.scan import SMALL_ROWS
+from jetbus.journal.log import SMALL_ROWS
+from jetbus.journal.reader import HISTORY
 from jetbus.journal.segment import SCHEMA, list_segments
+from jetbus.journal.typed import TYPED
 from jetbus.paths import is_daemons
 from jetbus.rules import EVERYTHING, Rule, above, parse_rule, read_matcher
 from jetbus.rules import rule as make_rule
-from journal.build import BEGIN_US, Event, Row, cut, moment, open_writer, plant, read, record, rows, write
+from support.journal_model import BEGIN_US, Event, Row, cut, moment, open_writer, plant, read, record, rows, write
 
 EVENTS = plant(400)
 ROWS = rows(EVENTS)
@@ -159,9 +161,9 @@ def test_columns(journal: Journal, columns: list[str]) -> None:
 @pytest.mark.parametrize(
     ("asked", "hint"),
     [
-        ({"columns": ["sequence"]}, "there are seq, ts"),
-        ({"events": ["moved"]}, "there are add, change"),
-        ({"since": "yesterday"}, "2026-03-01T12:00:00Z"),
+        ({"columns": ["sequence"]}, "choose from seq, ts"),
+        ({"events": ["moved"]}, "choose from add, change"),
+        ({"since": "someday"}, "2026-03-01T12:00:00Z"),
     ],
     ids=["column", "event", "instant"],
 )
@@ -180,6 +182,19 @@ def test_the_daemons_own_states(tmp_path: Path) -> None:
     assert [row["path"] for row in read(journal.read("$jet/**"))] == ["$jet/peers"]
     assert len(read(journal.read())) == 3
     assert journal.history("$jet/peers").num_rows == 1
+
+
+def test_representation(tmp_path: Path) -> None:
+    """A journal shows its bus, its directory, its events and their times; one without events says so."""
+    events = [Event(BEGIN_US + second * 1_000_000, "change", "a", "1", "#0", "state") for second in range(3)]
+    record(tmp_path / "full", [[events]], bus="plant")
+    jetbus.journal.Writer(tmp_path / "empty", jetbus.journal.Settings(bus="site")).close()
+    assert repr(jetbus.journal.open(tmp_path / "full")) == (
+        f"<Journal 'plant' in '{tmp_path / 'full'}', events 1 to 3,"
+        " 2026-01-01T00:00:00.000000Z to 2026-01-01T00:00:02.000000Z>"
+    )
+    both = repr(jetbus.journal.open(tmp_path / "empty", tmp_path / "full"))
+    assert both.startswith(f"<Journal 'site' in '{tmp_path / 'empty'}', empty; 'plant' in")
 
 
 def test_small_batches_are_joined(tmp_path: Path) -> None:
@@ -228,7 +243,7 @@ def test_what_is_not_committed(tmp_path: Path, torn: int) -> None:
 
 
 def test_a_reader_needs_no_closed_journal(tmp_path: Path) -> None:
-    """What is committed is read while the writer is open; what is only appended is not."""
+    """Committed events are read while the writer is open; those that are only appended are not."""
     with open_writer(tmp_path) as writer:
         write(writer, EVENTS[:30])
         journal = jetbus.journal.open(tmp_path)
@@ -252,7 +267,7 @@ def drop(directory: Path, number: int) -> None:
 
 
 def test_gone(tmp_path: Path) -> None:
-    """Who asks for a seq that was dropped is told which is the first; who asks for none gets what there is."""
+    """The error for a dropped seq names the first one; without a seq all events there are are read."""
     record(tmp_path, [[segment] for segment in cut(EVENTS, 100)])
     journal = jetbus.journal.open(tmp_path)
     assert read(journal.read(seq=1)) == ROWS
@@ -304,11 +319,14 @@ def test_several_buses(tmp_path: Path) -> None:
     ]
     assert {bus: offsets["last"] for bus, offsets in journal.offsets().items()} == {"north": 60, "south": 50}
     path = next(row["path"] for row in wanted if row["event"] == "add")
-    told = journal.history(path).to_pylist()
-    assert [row["seq"] for row in told] == [
+    received = journal.history(path).to_pylist()
+    assert [row["seq"] for row in received] == [
         row["seq"] for row in wanted if row["path"] == path and row["event"] in ("add", "change", "remove")
     ]
-    assert list(told[0]) == ["bus", "ts", "seq", "event", "value", "peer"]
+    plain = journal.history(path, typed=False).column_names
+    assert plain == ["bus", *HISTORY, "unit"]
+    at = plain.index("value") + 1
+    assert list(received[0]) == [*plain[:at], *TYPED.names, *plain[at:]]
 
 
 def test_buses_of_one_name(tmp_path: Path) -> None:
@@ -338,7 +356,7 @@ def test_an_empty_journal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", ["nothing", "a file", "a folder", "later format", "no json", "glob"])
 def test_no_journal(tmp_path: Path, make: str) -> None:
-    """What is no journal is refused when it is opened."""
+    """A directory without a journal is refused when it is opened."""
     place = tmp_path / "place"
     if make == "a file":
         place.write_text("x")

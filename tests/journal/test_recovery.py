@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from jetbus.journal import Settings, Writer
-from jetbus.journal.index import RECORD_BYTES, Entry, read_index
+from jetbus.journal.index import RECORD_BYTES, IndexEntry, read_index
 from jetbus.journal.recovery import recover
-from jetbus.journal.segment import SCHEMA_BYTES, Segment, list_segments, segment_at
-from journal.writing import abandon, rows_of, values_of, write_changes
+from jetbus.journal.segment import PLAIN, Segment, list_segments, locate_segment
+from support.journal_files import abandon, rows_of, values_of, write_changes
 
 BATCHES = [4, 1, 3, 2, 3]
 """Events per batch of the segment that is cut."""
@@ -40,10 +40,10 @@ class Torn:
             write_changes(writer, sum(BATCHES[:number]), sum(BATCHES[: number + 1]))
             writer.commit()
         abandon(writer)
-        self.segment = segment_at(self.copy, 1)
-        self.data = segment_at(self.whole, 1).path.read_bytes()
-        self.index = segment_at(self.whole, 1).index_path.read_bytes()
-        self.entries: list[Entry] = read_index(segment_at(self.whole, 1).index_path)
+        self.segment = locate_segment(self.copy, 1)
+        self.data = locate_segment(self.whole, 1).path.read_bytes()
+        self.index = locate_segment(self.whole, 1).index_path.read_bytes()
+        self.entries: list[IndexEntry] = read_index(locate_segment(self.whole, 1).index_path)
 
     def damage(self, data: bytes, index: bytes | None) -> Segment:
         """A fresh copy with these files."""
@@ -55,7 +55,7 @@ class Torn:
         return self.segment
 
     def batches_within(self, size: int) -> int:
-        """How many batches are whole in a segment of this size."""
+        """Return the number of batches that are whole in a segment of this size."""
         return sum(entry.end <= size for entry in self.entries)
 
     def check(self, batches: int, cut_bytes: int | None = None) -> None:
@@ -126,7 +126,7 @@ def test_cut_before_the_first_batch_at_every_byte(torn: Torn) -> None:
         torn.damage(torn.data[:size], b"")
         assert recover(torn.copy).last_seq == 0
         assert list(torn.copy.iterdir()) == []
-    later = segment_at(torn.copy, 1000)
+    later = locate_segment(torn.copy, 1000)
     later.path.write_bytes(torn.data[:100])
     (torn.copy / "lock").write_text("4711\n")
     with Writer(torn.copy) as writer:
@@ -193,7 +193,7 @@ def test_zeros_in_place_of_texts(tmp_path: Path) -> None:
 def test_lost_index_of_a_dropped_segment(tmp_path: Path) -> None:
     """An index whose segment was dropped in the moment of a crash is removed."""
     Writer(tmp_path).close()
-    lost = segment_at(tmp_path, 5).index_path
+    lost = locate_segment(tmp_path, 5).index_path
     lost.write_bytes(b"x")
     Writer(tmp_path).close()
     assert not lost.exists()
@@ -216,16 +216,16 @@ def test_plain_pyarrow_reads_what_is_being_written(tmp_path: Path) -> None:
         for number in range(10):
             write_changes(writer, number, number + 1)
             writer.commit()
-            with pa.ipc.open_stream(segment_at(tmp_path, 1).path.read_bytes()) as stream:
+            with pa.ipc.open_stream(locate_segment(tmp_path, 1).path.read_bytes()) as stream:
                 assert stream.read_all().num_rows == number + 1
 
 
 def test_schema_is_the_same_for_all(torn: Torn) -> None:
     """Every segment begins with the same bytes, so that a batch can be read with them alone."""
-    assert torn.data.startswith(SCHEMA_BYTES)
-    assert torn.entries[0].position == len(SCHEMA_BYTES)
+    assert torn.data.startswith(PLAIN.schema_bytes)
+    assert torn.entries[0].position == len(PLAIN.schema_bytes)
     last = torn.entries[-1]
-    with pa.ipc.open_stream(SCHEMA_BYTES + torn.data[last.position : last.end]) as stream:
+    with pa.ipc.open_stream(PLAIN.schema_bytes + torn.data[last.position : last.end]) as stream:
         assert stream.read_all().num_rows == BATCHES[-1]
 
 
@@ -321,7 +321,7 @@ def moments() -> random.Random:
 
 
 class Killed:
-    """What is known of a journal whose writers are killed: all that was acknowledged."""
+    """Acknowledged events of a journal whose writers are killed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -329,7 +329,7 @@ class Killed:
         self._checked_seq = 0
 
     def check(self, said: int, *, dropped: bool = False) -> None:
-        """What came since the last check is one unbroken line of numbers, and nothing acknowledged is missing."""
+        """New events are one unbroken row of numbers, and no acknowledged one is missing."""
         last_seq = recover(self.directory).last_seq
         numbers = [int(value) for value in values_of(self.directory, from_segment=self._checked_seq + 1)]
         first = numbers[0] if dropped and numbers else self.number

@@ -1,4 +1,4 @@
-"""What a journal says about itself in numbers."""
+"""Statistics of a journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import jetbus.journal
 from jetbus.journal.segment import list_segments
-from journal.build import cut, plant, record, rows
+from support.journal_model import cut, plant, record, rows
 
 EVENTS = plant(500)
 ROWS = rows(EVENTS)

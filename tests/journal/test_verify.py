@@ -12,10 +12,10 @@ import pytest
 
 import jetbus.journal
 from jetbus.journal import snapshots, verify
-from jetbus.journal.index import RECORD_BYTES, Entry, pack, read_index
-from jetbus.journal.manifest import read_manifest
+from jetbus.journal.index import RECORD_BYTES, IndexEntry, pack, read_index
+from jetbus.journal.parquet import read_manifest
 from jetbus.journal.segment import list_segments
-from journal.build import cut, open_writer, plant, record, write
+from support.journal_model import cut, open_writer, plant, record, write
 
 EVENTS = plant(500)
 
@@ -108,7 +108,7 @@ def lie_about_seqs(directory: Path) -> None:
 def lie_about_instants(directory: Path) -> None:
     segment = list_segments(directory)[0]
     first, *others = read_index(segment.index_path)
-    lie = Entry(*first[:2], first.ts_min_us + 1, *first[3:])
+    lie = IndexEntry(*first[:2], first.ts_min_us + 1, *first[3:])
     segment.index_path.write_bytes(pack([lie, *others]))
 
 
@@ -153,22 +153,25 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut index": (cut_index, r"00301\.index, event 341: it ends at byte"),
     "cut segment": (cut_segment, r"00201\.arrows, event 281: the batch"),
     "lost segment": (lose_segment, r"00401\.arrows, event 401: events 301 to 400 are missing"),
-    "lost index": (lose_index, r"00301\.index, event 301: it is missing; the next writer makes it anew"),
-    "lost last index": (lose_last_index, r"00401\.index, event 401: it is missing"),
+    "lost index": (lose_index, r"00301\.index, event 301: the index is missing; the next writer rebuilds it"),
+    "lost last index": (lose_last_index, r"00401\.index, event 401: the index is missing"),
     "cut last index": (cut_last_index, r"00401\.index, event 441: it ends at byte"),
     "lost last segment": (
         lose_last_segment,
         r"lock, event 401: .* closed with event 500; events 401 to 500 are missing",
     ),
-    "renamed": (rename_segment, r"event 301: it is named after event 302"),
+    "renamed": (rename_segment, r"event 301: its name says that it begins with event 302"),
     "seqs": (lie_about_seqs, r"00201\.arrows, event 201: its seqs"),
     "instants": (lie_about_instants, r"00201\.arrows, event 201: its instants"),
     "parquet": (damage_parquet, r"\.parquet, event 1: .* damaged"),
     "cut parquet": (cut_parquet, r"\.parquet, event 1: .*"),
     "lost parquet": (lose_parquet, r"\.parquet, event 1: the file is missing"),
-    "false snapshot": (falsify_snapshot, r"snapshots/500, event 500: it is not the tree"),
-    "damaged snapshot": (damage_snapshot, r"snapshots/500, event 500: .* is damaged: its checksum is wrong; remove it"),
-    "early snapshot": (snapshot_of_the_future, r"snapshots/9999, .* the last is 500"),
+    "false snapshot": (falsify_snapshot, r"snapshots/500, event 500: it differs from the tree"),
+    "damaged snapshot": (
+        damage_snapshot,
+        r"snapshots/500, event 500: .* is damaged: the checksum does not match; remove it",
+    ),
+    "early snapshot": (snapshot_of_the_future, r"snapshots/9999, .* the last event is 500"),
 }
 
 

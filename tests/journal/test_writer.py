@@ -13,17 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetbus.journal import Settings, Writer
-from jetbus.journal.buffers import BATCH_EVENTS_MAX, Pending
-from jetbus.journal.columns import make_batch
+from jetbus.journal.batch import BATCH_EVENTS_MAX, PendingEvents, build_batch
 from jetbus.journal.index import read_index
-from jetbus.journal.segment import END_OF_STREAM, list_segments, segment_at
-from journal.writing import rows_of, values_of, write_changes
+from jetbus.journal.segment import END_OF_STREAM, list_segments, locate_segment
+from support.journal_files import SkippingClock, rows_of, values_of, write_changes
 
 LAZY = Settings(fsync="never")
 START_US = 1_772_366_400_000_000
 
 
-class Clock:
+class ManualClock:
     """A clock that is set by hand."""
 
     def __init__(self, now_us: int = START_US) -> None:
@@ -33,9 +32,9 @@ class Clock:
         return self.now_us
 
 
-def told(directory: Path) -> list[tuple[Any, ...]]:
-    """All events without seq and instant."""
-    return [tuple(row.values())[2:] for row in rows_of(directory)]
+def brief_events(directory: Path) -> list[tuple[Any, ...]]:
+    """All events without seq, instant and stamps."""
+    return [tuple(row.values())[2:8] for row in rows_of(directory)]
 
 
 def test_every_kind_of_event(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_every_kind_of_event(tmp_path: Path) -> None:
         writer.append("call", "method", "plant/stop", b"[]", "#2", b'{"outcome":"ok","us":12}')
         writer.change("plant/speed", b"", "")
         writer.append("stop")
-    assert told(tmp_path) == [
+    assert brief_events(tmp_path) == [
         ("start", None, None, None, None, '{"version":"1"}'),
         ("peer", None, None, None, "pump#1", "{}"),
         ("add", "state", "plant/speed", "1", "pump#1", '{"fetchOnly":true}'),
@@ -81,7 +80,7 @@ def test_anything_is_read_as_it_was_written(
     """Whatever is appended, committed and reopened in whatever order, plain pyarrow reads exactly that."""
     directory = tmp_path_factory.mktemp("journal")
     chosen = Settings(fsync="never", compression=compression)
-    writer = Writer(directory, chosen, now_us=Clock())
+    writer = Writer(directory, chosen, now_us=ManualClock())
     expected: list[tuple[Any, int]] = []
     now_us = START_US
     for step in steps:
@@ -92,7 +91,7 @@ def test_anything_is_read_as_it_was_written(
             assert writer.commit()
         elif step == "reopen":
             writer.close()
-            writer = Writer(directory, chosen, now_us=Clock())
+            writer = Writer(directory, chosen, now_us=ManualClock())
             now_us = max([START_US, *(instant for _, instant in expected)])
         else:
             event, kind, path, value, peer, detail = step
@@ -105,7 +104,7 @@ def test_anything_is_read_as_it_was_written(
             assert writer.seq == len(expected) + 1
     writer.close()
     rows = rows_of(directory)
-    assert [tuple(row.values())[2:] for row in rows] == [event for event, _ in expected]
+    assert [tuple(row.values())[2:8] for row in rows] == [event for event, _ in expected]
     assert [round(row["ts"].timestamp() * 1e6) for row in rows] == [instant for _, instant in expected]
 
 
@@ -129,14 +128,14 @@ def test_a_commit_is_one_batch(tmp_path: Path) -> None:
             write_changes(writer, 0, count)
             assert writer.commit()
             assert writer.pending == 0
-        assert [entry.count for entry in read_index(segment_at(tmp_path, 1).index_path)] == [3, 5]
+        assert [entry.count for entry in read_index(locate_segment(tmp_path, 1).index_path)] == [3, 5]
         assert writer.stats()["flushes"] == 2
 
 
 def test_no_batch_is_longer_than_allowed(tmp_path: Path) -> None:
-    """What was taken at once and is too long for a batch becomes several, with everything in its place."""
+    """Events taken at once that are too many for a batch become several batches, with everything in its place."""
     count = BATCH_EVENTS_MAX + 10
-    with Writer(tmp_path, LAZY, now_us=Clock()) as writer:
+    with Writer(tmp_path, LAZY, now_us=ManualClock()) as writer:
         write_changes(writer, 0, 5)
         writer.now_us += 7
         write_changes(writer, 5, BATCH_EVENTS_MAX - 1)
@@ -145,7 +144,7 @@ def test_no_batch_is_longer_than_allowed(tmp_path: Path) -> None:
         writer.now_us += 7
         write_changes(writer, BATCH_EVENTS_MAX + 1, count)
     rows = rows_of(tmp_path)
-    assert [entry.count for entry in read_index(segment_at(tmp_path, 1).index_path)] == [BATCH_EVENTS_MAX, 10]
+    assert [entry.count for entry in read_index(locate_segment(tmp_path, 1).index_path)] == [BATCH_EVENTS_MAX, 10]
     assert [rows[at]["event"] for at in (-12, -11, -10, -9)] == ["change", "remove", "add", "change"]
     assert rows[-10]["detail"] == "{}"
     assert {row["ts"].microsecond for row in rows[:5]} == {0}
@@ -155,7 +154,7 @@ def test_no_batch_is_longer_than_allowed(tmp_path: Path) -> None:
 
 def test_instants_never_go_back(tmp_path: Path) -> None:
     """A clock that is set back does not take the journal with it, also not over a restart."""
-    clock = Clock()
+    clock = ManualClock()
     with Writer(tmp_path, LAZY, now_us=clock) as writer:
         for now_us in (START_US + 10, START_US + 5, START_US + 20):
             writer.now_us = now_us
@@ -183,7 +182,7 @@ def test_texts_that_are_none(tmp_path: Path, given: tuple[str, bytes, str], read
         writer.change("ü/1", '"ä"'.encode(), "ö#1")
         writer.change(*given)
         writer.change("ü/2", '"€"'.encode(), "ö#2")
-    assert [row[2:5] for row in told(tmp_path)] == [("ü/1", '"ä"', "ö#1"), read, ("ü/2", '"€"', "ö#2")]
+    assert [row[2:5] for row in brief_events(tmp_path)] == [("ü/1", '"ä"', "ö#1"), read, ("ü/2", '"€"', "ö#2")]
 
 
 def test_sealed_by_size(tmp_path: Path) -> None:
@@ -205,16 +204,17 @@ def test_sealed_by_size(tmp_path: Path) -> None:
 
 def test_sealed_by_age(tmp_path: Path) -> None:
     """A segment of the age is sealed at the next occasion, with or without events, and none is made for nothing."""
-    with Writer(tmp_path, Settings(fsync="never", segment_age_s=1)) as writer:
+    clock = SkippingClock()
+    with Writer(tmp_path, Settings(fsync="never", segment_age_s=1000), monotonic_s=clock) as writer:
         write_changes(writer, 0, 1)
         writer.commit()
-        tail = writer._disk._tail
-        assert tail is not None
+        segment = writer.open_segment
+        assert segment is not None
         writer.commit()
-        assert writer._disk._tail is tail
-        tail.opened_s -= 1
+        assert writer.open_segment == segment
+        clock.skip(1000)
         writer.commit()
-        assert segment_at(tmp_path, 1).path.read_bytes().endswith(END_OF_STREAM)
+        assert locate_segment(tmp_path, 1).path.read_bytes().endswith(END_OF_STREAM)
         assert len(list_segments(tmp_path)) == 1
         write_changes(writer, 1, 2)
         writer.commit()
@@ -249,7 +249,7 @@ def test_written_in_another_thread(tmp_path: Path) -> None:
 
 def test_stats(tmp_path: Path) -> None:
     """The writer tells what it has done since it was opened."""
-    with Writer(tmp_path, LAZY, now_us=Clock()) as writer:
+    with Writer(tmp_path, LAZY, now_us=ManualClock()) as writer:
         assert writer.stats() == {
             "seq": 1, "events": 0, "bytes": 0, "segments": 0, "flushes": 0, "last_commit_us": None, "pending": 0,
             "problem": None, "missed": 0,
@@ -258,7 +258,7 @@ def test_stats(tmp_path: Path) -> None:
         writer.commit()
         write_changes(writer, 10, 12)
         stats = writer.stats()
-        size = segment_at(tmp_path, 1).path.stat().st_size
+        size = locate_segment(tmp_path, 1).path.stat().st_size
         assert (stats["seq"], stats["events"], stats["pending"], stats["segments"]) == (13, 10, 2, 1)
         assert 0 < stats["bytes"] < size
         assert stats["last_commit_us"] == START_US
@@ -284,12 +284,12 @@ def test_settings_are_checked(name: str, given: dict[str, Any]) -> None:
 
 def test_columns_are_made_without_a_list_of_values() -> None:
     """A batch of the longest size has its columns in place, and the instants of its runs."""
-    pending = Pending(5)
+    pending = PendingEvents(5)
     for number in range(BATCH_EVENTS_MAX):
         if number % 1000 == 0:
             pending.start_run(5 + number)
         pending.rows.extend(("a/b", b"%d" % number, "p#1"))
-    batch = make_batch(pending, 100)
+    batch = build_batch(pending, 100)
     batch.validate(full=True)
     assert batch.column("value").to_pylist() == [str(number) for number in range(BATCH_EVENTS_MAX)]
     assert batch.column("seq").to_pylist() == list(range(100, 100 + BATCH_EVENTS_MAX))
@@ -317,13 +317,13 @@ EVENTS_OF_A_BATCH: dict[str, list[tuple[Any, ...]]] = {
 @pytest.mark.parametrize("events", EVENTS_OF_A_BATCH.values(), ids=EVENTS_OF_A_BATCH)
 def test_columns_of_a_batch(events: list[tuple[Any, ...]]) -> None:
     """Whatever events come together in a batch, each is read as it was appended."""
-    pending = Pending(5)
+    pending = PendingEvents(5)
     for event, kind, path, value, peer, detail in events:
         if event == "change":
             pending.rows.extend((path, value, peer))
         else:
             pending.append(event, kind, (path, value, peer), detail)
-    batch = make_batch(pending, 7)
+    batch = build_batch(pending, 7)
     batch.validate(full=True)
     read = [tuple(row.values())[2:] for row in batch.to_pylist()]
     assert read == [tuple(_as_read(part) for part in event) for event in events]
@@ -340,7 +340,7 @@ UNKNOWN = {"event": ("chnge", "state"), "kind": ("add", "stat")}
 def test_unknown_events_are_refused(tmp_path: Path, event: str, kind: str) -> None:
     """An event or kind that there is not is refused where it is appended, and nothing is written of it."""
     with Writer(tmp_path, LAZY) as writer:
-        with pytest.raises(ValueError, match="there is no event"):
+        with pytest.raises(ValueError, match="unknown event"):
             writer.append(event, kind, "a", b"1", "p#1")
         assert writer.pending == 0
 

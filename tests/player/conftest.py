@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jetbus.testing import RunningDaemon, running_daemon
-from player.recordings import PLANT, recording
+from support.recordings import PLANT, recording
 
 
 @pytest.fixture

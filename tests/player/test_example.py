@@ -14,7 +14,7 @@ WITHIN_S = 120
 
 @pytest.mark.parametrize("options", [[], ["--speed", "0", "--prefix", "again/and/again/"]], ids=["as it was", "fast"])
 def test_the_histories_are_equal(options: list[str]) -> None:
-    """What was recorded and what was replayed is the same, event by event."""
+    """Recording and replay are the same, event by event."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), *options], capture_output=True, text=True, timeout=WITHIN_S, check=False
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from jetbus.player import Player
-from peer.faces import raised, run
-from player.recordings import PLANT, at_us, seen
-from player.watching import watching
+from support.bus_watcher import watching
 from support.foreign import KINDS, NAMES, ForeignDaemon
+from support.peers import raised, run
+from support.recordings import PLANT, at_us, seen
 
 pytestmark = pytest.mark.interop
 

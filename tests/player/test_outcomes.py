@@ -1,4 +1,4 @@
-"""How recorded methods answer."""
+"""Responses of recorded methods."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from jetbus import Blob, Refused
 from jetbus.player.outcomes import Outcomes
-from jetbus.player.reel import Called
+from jetbus.player.recording import RecordedCall
 
 
-def called(ts_us: int, args: Any, **detail: Any) -> Called:
-    return Called(ts_us, "m", None if args is None else json.dumps(args), json.dumps(detail))
+def called(ts_us: int, args: Any, **detail: Any) -> RecordedCall:
+    return RecordedCall(ts_us, "m", None if args is None else json.dumps(args), json.dumps(detail))
 
 
 BAD: dict[str, Any] = {"outcome": "error", "code": -32602, "error": "Invalid params", "data": {"message": "too much"}}

@@ -12,13 +12,15 @@ import pytest
 
 import jetbus
 from jetbus import PeerAsync, journal
-from jetbus.journal import BadInstant, JournalError
+from jetbus.journal import BadInstant, JournalError, Settings, Writer
+from jetbus.peer.simple import SimplePeer
 from jetbus.player import Player, Progress, play
-from jetbus.player.stage import BREATH_EVENTS
+from jetbus.player.projection import SETTLE_EVENTS
+from jetbus.rules import rule as make_rule
 from jetbus.testing import RunningDaemon, running_daemon
-from peer.faces import raised, run, until
-from player.recordings import PLANT, Moment, at_us, call, method, recording, seen
-from player.watching import watching
+from support.bus_watcher import watching
+from support.peers import raised, run, until
+from support.recordings import PLANT, Moment, at_us, call, method, recording, seen
 
 END = {"pump/on": None, "valve": {"open": [1, 2.5, "ä"]}}
 
@@ -45,7 +47,7 @@ def test_what_was_recorded_happens_again(daemon: RunningDaemon, plant: Path, spe
 
 
 def test_it_does_not_happen_earlier(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """What is due later is not told now."""
+    """Events that are due later are not played now."""
     source = recording(tmp_path, [Moment(0, "add", "a", 1), Moment(1_000_000, "change", "a", 2)])
 
     async def case() -> None:
@@ -87,9 +89,9 @@ def test_a_range(
         async with watching(daemon.url) as watcher, Player(plant, daemon.url, speed=0, **limits) as player:
             await player.wait()
             await watcher.after(len(tree) + len(events) + bool(tree))
-            told = [event for event in watcher.events if event[1] != "pump/run" or not tree]
-            assert dict(event[1:] for event in told[: len(tree)]) == tree
-            assert told[len(tree) :] == events
+            received = [event for event in watcher.events if event[1] != "pump/run" or not tree]
+            assert dict(event[1:] for event in received[: len(tree)]) == tree
+            assert received[len(tree) :] == events
 
     run(case())
 
@@ -135,7 +137,7 @@ RESTART = [
 
 @pytest.mark.parametrize("rule", [None, "**", "a", "b"])
 def test_a_restart_of_what_was_recorded(daemon: RunningDaemon, tmp_path: Path, rule: str | None) -> None:
-    """Where the recorded bus stopped or was started anew, everything leaves the bus, with and without a rule."""
+    """At a recorded stop or start everything leaves the bus, with and without a rule."""
     source = recording(tmp_path, RESTART)
     expected = [
         ("add", "a", 1),
@@ -281,7 +283,7 @@ def test_seek_beyond_the_range(daemon: RunningDaemon, plant: Path, ms: int) -> N
     async def case() -> None:
         async with Player(plant, daemon.url, speed=0) as player:
             with pytest.raises(
-                BadInstant, match=r"the range is from 2025-12-31T23:59:59.999999Z to 2026-01-01T00:00:00"
+                BadInstant, match=r"outside the range, which is from 2025-12-31T23:59:59.999999Z to 2026-01-01T00:00:00"
             ):
                 await player.seek(at_us(ms))
 
@@ -316,7 +318,7 @@ def test_a_path_that_is_taken(daemon: RunningDaemon, plant: Path) -> None:
             await owner.add_state("pump/on", "live")
             problem = await raised(Player(plant, daemon.url, since=at_us(50)).start())
             assert isinstance(problem, jetbus.Occupied)
-            assert "play with a prefix" in str(problem)
+            assert "use a prefix" in str(problem)
             async with watching(daemon.url) as watcher:
                 await watcher.until_states({"pump/on": "live"})
 
@@ -324,7 +326,7 @@ def test_a_path_that_is_taken(daemon: RunningDaemon, plant: Path) -> None:
 
 
 def test_a_path_that_is_taken_on_the_way(daemon: RunningDaemon, plant: Path) -> None:
-    """What somebody else owns when it is to be added stays theirs; the rest is played, and it is told how many."""
+    """Paths of other owners stay theirs; the rest is played, and their number is reported."""
 
     async def case() -> None:
         async with PeerAsync(daemon.url) as owner, watching(daemon.url) as watcher:
@@ -338,7 +340,7 @@ def test_a_path_that_is_taken_on_the_way(daemon: RunningDaemon, plant: Path) -> 
 
 
 def test_the_bus_is_restarted(daemon: RunningDaemon, plant: Path) -> None:
-    """When the bus it plays onto comes back, everything is there again, and the replay goes on to its end."""
+    """After the bus returns, everything is there again, and the replay goes on to its end."""
 
     async def case() -> None:
         async with Player(plant, daemon.url) as player:
@@ -356,7 +358,7 @@ def test_the_bus_is_restarted(daemon: RunningDaemon, plant: Path) -> None:
 
 
 def test_played_while_the_bus_is_away(daemon: RunningDaemon, plant: Path) -> None:
-    """What is due while the bus is away is made good when it is back."""
+    """Events that are due while the bus is away are made up for when it is back."""
 
     async def case() -> None:
         async with Player(plant, daemon.url) as player:
@@ -375,14 +377,14 @@ def test_played_while_the_bus_is_away(daemon: RunningDaemon, plant: Path) -> Non
 
 @pytest.mark.parametrize("cut_after", [1, 700, 1900])
 def test_a_connection_that_breaks_in_full_flow(daemon: RunningDaemon, tmp_path: Path, cut_after: int) -> None:
-    """What was on its way when the connection broke is added again, too."""
+    """Elements that were being added when the connection broke are added again, too."""
     moments = [Moment(number / 1000, "add", f"s/{number}", number) for number in range(2000)]
     source = recording(tmp_path, [Moment(0, "start"), *moments])
 
     async def case() -> None:
         async with watching(daemon.url) as watcher, Player(source, daemon.url, speed=0) as player:
             await until(lambda: player.progress.events > cut_after)
-            player._peer._line.transport.abort()  # type: ignore[union-attr]  # the cable is pulled
+            player.peer.abort()  # the cable is pulled
             await player.wait()
             await watcher.until_states({f"s/{number}": number for number in range(2000)})
             assert player.progress.refused == 0
@@ -392,7 +394,7 @@ def test_a_connection_that_breaks_in_full_flow(daemon: RunningDaemon, tmp_path: 
 
 def test_many_more_than_are_sent_at_once(daemon: RunningDaemon, tmp_path: Path) -> None:
     """Long runs of adds, changes and removes of one instant arrive whole and in order."""
-    count = 3 * BREATH_EVENTS
+    count = 3 * SETTLE_EVENTS
     moments = [
         *[Moment(0, "add", f"s/{number}", number) for number in range(count)],
         *[Moment(0, "change", f"s/{number}", -number) for number in range(count)],
@@ -450,7 +452,7 @@ def test_an_element_that_becomes_another(daemon: RunningDaemon, tmp_path: Path) 
 
 
 def test_access_is_kept(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """Who could not see a state when it was recorded does not see it when it is played."""
+    """A user who could not see a state when it was recorded does not see it in the replay."""
     secret = Moment(0, "add", "secret", 1, detail={"access": {"fetchGroups": ["staff"]}})
     source = recording(tmp_path, [secret, Moment(1, "add", "open", 1)])
 
@@ -465,7 +467,7 @@ def test_access_is_kept(daemon: RunningDaemon, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("prefix", "expected"), [("", {"a": 1}), ("r/", {"r/$jet/version": "9", "r/a": 1})])
 def test_the_daemons_own_states(daemon: RunningDaemon, tmp_path: Path, prefix: str, expected: dict[str, Any]) -> None:
-    """What a daemon said of itself is played only where it is clear that it is not the playing bus's own."""
+    """A daemon's own states are played only if they cannot be taken for those of the playing bus."""
     source = recording(tmp_path, [Moment(0, "add", "$jet/version", "9"), Moment(1, "add", "a", 1)])
 
     async def case() -> None:
@@ -481,11 +483,11 @@ def test_what_cannot_be_played(plant: Path, tmp_path: Path) -> None:
     """A range without anything, an empty journal, two buses and backwards are refused with what to do."""
     with pytest.raises(JournalError, match=r"plant is recorded from 2026-01-01T00:00:00.000000Z to"):
         Player(plant, since=at_us(200))
-    with pytest.raises(JournalError, match="nothing is recorded"):
+    with pytest.raises(JournalError, match="is empty"):
         Player(recording(tmp_path / "empty", []))
     with pytest.raises(JournalError, match="one bus, not 2"):
         Player(journal.open(plant, recording(tmp_path / "other", PLANT)))
-    with pytest.raises(ValueError, match="cannot be played"):
+    with pytest.raises(ValueError, match="invalid speed"):
         Player(plant, speed=-1)
     with pytest.raises(journal.NotAJournal):
         Player(tmp_path / "nowhere")
@@ -517,7 +519,7 @@ def test_play_until_stopped(daemon: RunningDaemon, plant: Path) -> None:
 
 
 def test_a_recording_of_our_own_daemon(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """What a daemon has recorded is played onto another: the same events, methods answer, bytes are bytes."""
+    """A daemon's recording is played onto another: the same events, methods answer, bytes are bytes."""
 
     async def recorded(url: str) -> None:
         async with PeerAsync(url) as owner, PeerAsync(url) as client:
@@ -534,8 +536,35 @@ def test_a_recording_of_our_own_daemon(daemon: RunningDaemon, tmp_path: Path) ->
         playing = Player(tmp_path, daemon.binary_url, speed=0, until=until_us)
         async with PeerAsync(daemon.binary_url) as client, playing as player:
             await player.wait()
-            assert await client.get("**") == {"picture": jetbus.Blob(b"\x00\x01", "image/png")}
+            assert await client.get_all("**") == {"picture": jetbus.Blob(b"\x00\x01", "image/png")}
             assert await client.call("half", 8) is None
             assert "KeyError" in str(await raised(client.call("half", 7)))
+
+    run(case())
+
+
+def test_descriptions_are_played(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """A replay has the schemas, source times and qualities of the recording, also where it begins in the middle."""
+    with Writer(tmp_path, Settings(fsync="never"), now_us=lambda: 0) as writer:
+        writer.now_us = at_us(0)
+        writer.append("add", "state", "pump", b"1", "plc#1", b'{"schema":{"unit":"rpm"}}', 5, b'"uncertain"')
+        writer.now_us = at_us(10)
+        writer.append_described("pump", b"2", "plc#1", 7_000_000, b'{"level":"bad","reason":"cable"}', False)
+        writer.append_described("pump", b"1.5", "plc#1", 6_000_000, None, True)
+        writer.now_us = at_us(20)
+        writer.append("describe", "state", "pump", None, "plc#1", b'{"schema":{"unit":"Hz"}}')
+
+    async def play_until(until_ms: float) -> Any:
+        with SimplePeer(daemon.url) as peer:
+            async with Player(tmp_path, daemon.url, until=at_us(until_ms), speed=0) as player:
+                await player.wait()
+                found = peer.describe(make_rule(equals="pump"))["pump"]
+                return peer.get_all(make_rule(equals="pump"))["pump"], found["schema"], found["quality"], found["ts"]
+
+    async def case() -> None:
+        bad = {"level": "bad", "reason": "cable"}
+        assert await play_until(5) == (1, {"unit": "rpm"}, "uncertain", "1970-01-01T00:00:00.000005Z")
+        assert await play_until(15) == (2, {"unit": "rpm"}, bad, "1970-01-01T00:00:07.000000Z")
+        assert await play_until(30) == (2, {"unit": "Hz"}, bad, "1970-01-01T00:00:07.000000Z")
 
     run(case())

@@ -10,9 +10,9 @@ import pytest
 
 from jetbus import PeerAsync
 from jetbus.recorder import Recorder
-from peer.faces import run, until
-from recorder.recorded import check_chain, rows, told, until_tree
 from support.foreign import KINDS, NAMES, ForeignDaemon
+from support.peers import run, until
+from support.recorded_events import check_chain, recorded_events, rows, until_tree
 
 pytestmark = pytest.mark.interop
 
@@ -40,7 +40,7 @@ def test_what_is_seen_is_recorded(foreign: ForeignDaemon, tmp_path: Path) -> Non
                 await until_tree(recorder, {})
 
     run(case())
-    found = told(tmp_path)
+    found = recorded_events(tmp_path)
     assert found[:5] == [
         ("start",),
         ("add", "pump/speed", 1),
@@ -52,7 +52,7 @@ def test_what_is_seen_is_recorded(foreign: ForeignDaemon, tmp_path: Path) -> Non
 
 
 def test_a_restart_is_a_gap(foreign: ForeignDaemon, tmp_path: Path) -> None:
-    """When the daemon is restarted the recorder comes back, tells the gap and ends with what is on the bus."""
+    """After a restart of the daemon the recorder reconnects, records a gap and the present state."""
 
     async def case() -> None:
         async with PeerAsync(foreign.url) as owner, Recorder(foreign.url, tmp_path) as recorder:
@@ -61,7 +61,7 @@ def test_a_restart_is_a_gap(foreign: ForeignDaemon, tmp_path: Path) -> None:
             await asyncio.to_thread(foreign.stop)
             await until(lambda: not (owner.connected or recorder.connected))
             kept.change(2)
-            owner._session.drop(gone._owned)
+            owner.session.drop(gone._owned)
             await asyncio.to_thread(foreign.start)
             await until(lambda: owner.connected and recorder.connected)
             await until_tree(recorder, {"kept": 2})

@@ -15,8 +15,8 @@ from jetbus import PeerAsync
 from jetbus.journal import verify
 from jetbus.recorder import Recorder
 from jetbus.testing import RunningDaemon
-from peer.faces import run
-from recorder.recorded import check_chain, rows, told, until_tree
+from support.peers import run
+from support.recorded_events import check_chain, recorded_events, rows, until_tree
 
 KILLS = 5
 STATES = 50
@@ -70,7 +70,7 @@ def test_killed_again_and_again(daemon: RunningDaemon, tmp_path: Path) -> None:
     run(case())
     check_chain(tmp_path)
     assert verify(tmp_path) == []
-    events = [event for event, *_ in told(tmp_path)]
+    events = [event for event, *_ in recorded_events(tmp_path)]
     assert (events.count("start"), events.count("gap"), events.count("stop")) == (1, KILLS, 1)
 
 
@@ -92,7 +92,7 @@ def test_what_differs_after_a_kill(daemon: RunningDaemon, tmp_path: Path) -> Non
             await owner.add_state("coming", 1)
             async with Recorder(daemon.url, tmp_path) as recorder:
                 await recorder.commit()
-                after = told(tmp_path, seq=last + 1)
+                after = recorded_events(tmp_path, seq=last + 1)
         assert after[0] == ("gap",)
         assert sorted(after[1:], key=str) == sorted(
             [

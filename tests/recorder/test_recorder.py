@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import jetbus
-from jetbus import PeerAsync
+from jetbus import PeerAsync, journal
 from jetbus.daemon.config import Address
 from jetbus.journal import JournalInUse, Settings, verify
 from jetbus.journal.segment import list_segments
 from jetbus.recorder import Recorder, record
 from jetbus.testing import RunningDaemon, running_daemon
-from journal.writing import file_size_limit
-from peer.faces import run, until
-from recorder.recorded import check_chain, rows, told, tree, until_tree
+from support.journal_files import file_size_limit
+from support.peers import run, until
+from support.recorded_events import check_chain, recorded_events, rows, tree, until_tree
 
 
 @pytest.mark.parametrize("scheme", ["jet", "ws", "jetb"])
@@ -41,7 +41,7 @@ def test_what_is_seen_is_recorded(daemon: RunningDaemon, tmp_path: Path, scheme:
                 await until_tree(recorder, {"picture": blob})
                 await picture.remove()
                 await until_tree(recorder, {})
-        assert told(tmp_path / "log") == [
+        assert recorded_events(tmp_path / "log") == [
             ("start",),
             ("add", "pump/speed", 1),
             ("add", "pump/stop", None),
@@ -94,12 +94,16 @@ def test_a_rule_says_what_is_recorded(daemon: RunningDaemon, tmp_path: Path) -> 
                 await until_tree(recorder, {"plant/hot": 8})
 
     run(case())
-    assert told(tmp_path)[1:-1] == [("add", "plant/hot", 9), ("remove", "plant/hot", 2), ("add", "plant/hot", 8)]
+    assert recorded_events(tmp_path)[1:-1] == [
+        ("add", "plant/hot", 9),
+        ("remove", "plant/hot", 2),
+        ("add", "plant/hot", 8),
+    ]
 
 
 def test_a_sorted_rule_is_refused(tmp_path: Path) -> None:
     """A sorted list is nothing to record; that is said before anything is done."""
-    with pytest.raises(ValueError, match="leave the sorting out"):
+    with pytest.raises(ValueError, match="without sort"):
         Recorder(None, tmp_path / "log", rule=jetbus.rule(sort_by="value"))
     assert not (tmp_path / "log").exists()
 
@@ -155,7 +159,7 @@ def test_a_lost_connection_is_a_gap(daemon: RunningDaemon, tmp_path: Path) -> No
 
 
 def test_only_the_difference_is_told(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """Where everything is as it was before the connection was lost, nothing but the gap is written."""
+    """If nothing has changed since the connection was lost, only a gap is recorded."""
 
     async def case() -> None:
         async with PeerAsync(daemon.url) as owner:
@@ -164,18 +168,18 @@ def test_only_the_difference_is_told(daemon: RunningDaemon, tmp_path: Path) -> N
                 await owner.add_state(path, value)
             async with Recorder(daemon.url, tmp_path) as recorder:
                 await until_tree(recorder, states)
-                recorder._peer._line.transport.abort()  # type: ignore[union-attr]  # the cable is pulled
+                recorder.peer.abort()  # the cable is pulled
                 await until(lambda: not recorder.connected)
                 await until(lambda: recorder.connected)
                 await owner.add_state("more", 1)
                 await until_tree(recorder, states | {"more": 1})
 
     run(case())
-    assert told(tmp_path)[101:] == [("gap",), ("add", "more", 1), ("stop",)]
+    assert recorded_events(tmp_path)[101:] == [("gap",), ("add", "more", 1), ("stop",)]
 
 
 def test_stopped_in_full_flow(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """What the bus knew before the recorder was told to stop is recorded."""
+    """Everything that happened before the recorder was stopped is recorded."""
 
     async def case() -> None:
         async with PeerAsync(daemon.url) as owner:
@@ -198,7 +202,7 @@ def test_stopped_while_the_connection_is_away(daemon: RunningDaemon, tmp_path: P
             await until(lambda: not recorder.connected)
 
     run(case())
-    assert told(tmp_path) == [("start",), ("gap",), ("stop",)]
+    assert recorded_events(tmp_path) == [("start",), ("gap",), ("stop",)]
 
 
 def test_a_journal_is_continued(daemon: RunningDaemon, tmp_path: Path) -> None:
@@ -213,7 +217,7 @@ def test_a_journal_is_continued(daemon: RunningDaemon, tmp_path: Path) -> None:
                 assert tree(tmp_path) == {}
 
     run(case())
-    assert told(tmp_path) == [("start",), ("add", "a", 1), ("stop",)] * 2
+    assert recorded_events(tmp_path) == [("start",), ("add", "a", 1), ("stop",)] * 2
     assert [row["detail"]["restart"] for row in rows(tmp_path) if row["event"] == "start"] == [False, True]
     check_chain(tmp_path)
 
@@ -265,7 +269,7 @@ def test_one_recorder_a_journal(daemon: RunningDaemon, tmp_path: Path) -> None:
 
 
 def test_without_a_daemon(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """Where there is no daemon that is said, and no journal is begun."""
+    """Without a daemon the error says so, and no journal is begun."""
     daemon.stop()
 
     async def case() -> None:
@@ -304,7 +308,7 @@ def test_disk_trouble(daemon: RunningDaemon, tmp_path: Path) -> None:
 
 
 def test_what_the_disk_has_missed_is_made_good(daemon: RunningDaemon, tmp_path: Path) -> None:
-    """When the disk has refused for too long a gap is told, and after it the journal has what is on the bus."""
+    """After the disk has failed for too long, the journal has a gap and then the present state."""
     log = tmp_path / "log"
 
     async def case() -> None:
@@ -327,8 +331,12 @@ def test_what_the_disk_has_missed_is_made_good(daemon: RunningDaemon, tmp_path: 
                 await until_tree(recorder, {"changed": 1, "quiet": 3, "big": last, "fresh": 2})
 
     run(case())
-    assert [event for event, *_ in told(log) if event in ("start", "gap", "stop")] == ["start", "gap", "stop"]
-    assert ("remove", "removed", 0) in told(log)
+    assert [event for event, *_ in recorded_events(log) if event in ("start", "gap", "stop")] == [
+        "start",
+        "gap",
+        "stop",
+    ]
+    assert ("remove", "removed", 0) in recorded_events(log)
     assert verify(log) == []
 
 
@@ -348,7 +356,7 @@ def test_record_until_stopped(daemon: RunningDaemon, tmp_path: Path) -> None:
         stop.set()
         recording.join(20)
     assert not recording.is_alive()
-    assert told(tmp_path) == [("start",), ("add", "a", 1), ("stop",)]
+    assert recorded_events(tmp_path) == [("start",), ("add", "a", 1), ("stop",)]
 
 
 def test_a_refused_fetch_ends_the_recording(daemon: RunningDaemon, tmp_path: Path) -> None:
@@ -397,7 +405,7 @@ def test_the_journal_has_what_is_on_the_bus(daemon: RunningDaemon, tmp_path: Pat
                 event = rng.choice(["look", "cut", "stop"])
                 if event == "cut":
                     await connected(recorder)
-                    recorder._peer._line.transport.abort()  # type: ignore[union-attr]
+                    recorder.peer.abort()
                 elif event == "stop":
                     await recorder.stop()
                     recorder = Recorder(daemon.url, tmp_path)
@@ -407,3 +415,29 @@ def test_the_journal_has_what_is_on_the_bus(daemon: RunningDaemon, tmp_path: Pat
 
     run(case())
     check_chain(tmp_path)
+
+
+def test_descriptions_are_recorded(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """Schemas, source times and qualities that a daemon tells are recorded, and a new schema as an event of its own."""
+
+    async def case() -> None:
+        async with PeerAsync(daemon.url) as owner:
+            state = await owner.add_state("pump", 1, unit="rpm")
+            await owner.add_state("other", 2)
+            async with Recorder(daemon.url, tmp_path) as recorder:
+                state.change(2, ts=5_000_000, quality={"level": "bad", "reason": "cable"})
+                state.describe(unit="Hz")
+                await until_tree(recorder, {"pump": 2, "other": 2})
+                state.change(3)
+                await until_tree(recorder, {"pump": 3, "other": 2})
+                found = {row["path"]: row["unit"] for row in journal.open(tmp_path).as_of().to_pylist()}
+                assert found == {"pump": "Hz", "other": None}
+
+    run(case())
+    of_pump = [row for row in rows(tmp_path) if row["path"] == "pump"]
+    assert [(row["event"], row["value"]) for row in of_pump if row["event"] in ("add", "describe")] == [
+        ("add", 1),
+        ("describe", None),
+    ]
+    stamped = {(row["value"], row["quality"], row["source_ts"].second) for row in of_pump if row["source_ts"]}
+    assert stamped == {(2, '{"level":"bad","reason":"cable"}', 5)}

@@ -1,8 +1,22 @@
 """``Bridge``: follows the far bus and keeps the near one the same below a prefix.
 
 What of the far bus is on the near bus is decided in one place, ``_settle``: all that the rule matches, while the far
-bus is there, the bridge has the prefix for itself, and the area is no loop (see ``areas``). The near bus never has
+bus is there, the bridge has the prefix for itself, and the area is no loop (see ``loop_guard``). The near bus never has
 anything of a far bus that is away.
+
+::
+
+    far bus                            bridge                                         near bus
+    fetch of the rule --- events --->  Following, _hear  --- add, change, remove --->  PREFIX + path
+    set, call        <-- request ---   NearSession       <-- set, call of a peer ---
+                      --- answer --->  _Relay            --- answer ---------------->
+
+A bridge begins in this order; steps 2 and 3 wait for the answer to the one before:
+
+1. its note as a reader on the far bus, and a fetch of the readers of the near bus;
+2. a fetch of the notes of areas on the far bus, so that loops are known before anything is mounted;
+3. its note of the area on the near bus. Only one bridge can own it, so another one with the same prefix waits here;
+4. the fetch of the rule. Events may come before step 3 is answered: they are kept in ``_mounts`` until then.
 """
 
 from __future__ import annotations
@@ -12,21 +26,22 @@ import contextlib
 import itertools
 import logging
 import ssl
-import uuid
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from jetbus.bridge.areas import NOTE, READERS, Areas, read_prefix
-from jetbus.bridge.blocked import Blocked
-from jetbus.bridge.far import Following, after
-from jetbus.bridge.near import Mount, NearSession
-from jetbus.bridge.status import Phase, SameBus, Status
+from jetbus.bridge.ends import Following, Mount, NearSession, after
+from jetbus.bridge.loop_guard import NOTE, READERS, LoopGuard, Seal, read_prefix
+from jetbus.bridge.status import Blocked, Phase, SameBus, Status
 from jetbus.errors import JetError, NotConnected, Occupied
+from jetbus.json_types import Json
+from jetbus.loops import run, until_stopped
 from jetbus.paths import is_daemons
+from jetbus.peer.address import read_url
 from jetbus.peer.aio import FetchAsync, PeerAsync, StateAsync
-from jetbus.peer.connected import CLOSE_S, backoff_s
+from jetbus.peer.connection import CLOSE_S, backoff_s
 from jetbus.peer.elements import Spawn
-from jetbus.peer.fetching import Event
+from jetbus.peer.subscription import Event
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
@@ -36,13 +51,13 @@ log = logging.getLogger("jetbus.bridge")
 PATIENCE_S = 60.0
 MOUNTS_MAX = 100_000
 RETRY_S = 1.0
-"""How often what could not be added is tried again."""
+"""Time until paths that could not be added are tried again."""
 UNSENT_BYTES_MAX = 1 << 20
-"""When the near daemon has not taken this much, newer values replace older ones until it has."""
+"""Bytes that the near daemon has not read yet; above this, newer values replace older ones."""
 
 
 class Bridge:
-    """Mounts what a rule matches on the far bus into the near one, below a prefix; from ``start`` to ``stop``.
+    """Bridge that mounts what a rule matches on the far bus in the near one, below a prefix.
 
     >>> async with Bridge("jet://plant2", "jet://localhost", prefix="plant2/") as bridge:       # doctest: +SKIP
     ...     await bridge.wait()
@@ -57,7 +72,8 @@ class Bridge:
         rule: str | Rule | None = None,
         patience_s: float = PATIENCE_S,
         timeout_s: float | None = None,
-        access: Mapping[str, Any] | None = None,
+        access: Mapping[str, Json] | None = None,
+        public: bool = False,
         mounts_max: int = MOUNTS_MAX,
         name: str = "bridge",
         far_user: str | None = None,
@@ -72,7 +88,8 @@ class Bridge:
         self._rule = make_rule(rule)
         if self._rule.sort is not None:
             raise ValueError("a bridge mounts what matches, not a sorted list; leave the sorting out of its rule")
-        self.id = uuid.uuid4().hex
+        self._seal = Seal(self.prefix)
+        self.id = self._seal.id
         self._options: dict[str, Any] = {"access": access, "timeout_s": timeout_s}
         self._mounts_max = mounts_max
         self._on_status = on_status
@@ -95,14 +112,23 @@ class Bridge:
             on_loss=self._tell_status,
             on_return=self._on_near_return,
         )
+        far_name = far_user if far_user is not None else read_url(far_url).user
+        if far_name is not None and access is None and not public:
+            raise ValueError(
+                f"the bridge logs in at {self._far.url} and may see what others may not; say who may see it here"
+                " (access), or that everybody may (public)"
+            )
         session = self._session
         session.on_added = self._on_added
         session.on_refused = self._on_refused
         session.catch_up = self._catch_up
         self._note = Mount(
-            self.prefix, self.prefix + NOTE, encode_value({"id": self.id, "far": self._far.url}), fetch_only=True
+            self.prefix,
+            self.prefix + NOTE,
+            encode_value({**self._seal.area_note, "far": self._far.url}),
+            fetch_only=True,
         )
-        self._areas = Areas(self.id)
+        self._guard = LoopGuard(self.id)
         self._mounts: dict[str, Mount] = {}
         """All that the far bus has told, by its path there; not all of it is on the near bus."""
         self._blocked = Blocked(self.prefix)
@@ -110,7 +136,7 @@ class Bridge:
         self._fetching: Following | None = None
         self._fetches: list[FetchAsync] = []
         self._following = False
-        """Whether all that is on the far bus has been told."""
+        """True when the far bus has sent everything that matches now."""
         self._has_prefix = False
         self._phase = Phase.CONNECTING
         self._beginning: asyncio.Task[None] | None = None
@@ -118,6 +144,7 @@ class Bridge:
         self._stopped = asyncio.Event()
 
     def _near_session(self, patience_s: float) -> Callable[[Spawn], NearSession]:
+        # A function, because ``PeerAsync`` creates its session itself. The far peer must be there before.
         def made(spawn: Spawn) -> NearSession:
             self._session = NearSession(self._far.session, patience_s, spawn)
             return self._session
@@ -133,7 +160,7 @@ class Bridge:
         """
         try:
             await self._introduce(wait)
-            if self._areas.same_bus:
+            if self._guard.same_bus:
                 raise SameBus(f"{self._far.url} and {self._near.url} are the same bus; a bridge needs two")
             self._retrying = asyncio.create_task(self._retry_regularly())
             await self._mount_first(wait)
@@ -145,10 +172,11 @@ class Bridge:
         """Connect to both, tell the far bus who reads it, and hear who reads the near one."""
         for attempt in itertools.count():
             try:
+                # The far bus first: its note must be there before that on the near bus; see ``loop_guard``.
                 await self._far.connect()
                 if self._reader is None:
-                    told = {"prefix": self.prefix, "near": self._near.url}
-                    self._reader = await self._far.add_state(READERS + self.id, told)
+                    note = {**self._seal.reader_note, "prefix": self.prefix, "near": self._near.url}
+                    self._reader = await self._far.add_state(READERS + self.id, note)
                 await self._near.connect()
                 await self._near.fetch(callback=self._on_reader, starts_with=READERS).ready()
             except NotConnected as problem:
@@ -204,10 +232,24 @@ class Bridge:
 
     @property
     def status(self) -> Status:
-        """How things are."""
+        """Return the phase and the counts."""
         has_note = self._note.added and self._note not in self._blocked
         mounted = len(self._session.owned) - has_note - self._blocked.trying
         return Status(self._find_phase(), mounted, len(self._blocked))
+
+    @property
+    def far(self) -> PeerAsync:
+        """The peer on the far bus."""
+        return self._far
+
+    @property
+    def near(self) -> PeerAsync:
+        """The peer on the near bus."""
+        return self._near
+
+    def count_attempts(self, path: str) -> int:
+        """Return how often a path that is ``blocked`` was tried to add."""
+        return self._blocked.count_attempts(path)
 
     @property
     def blocked(self) -> list[str]:
@@ -216,7 +258,7 @@ class Bridge:
 
     @property
     def conflated(self) -> int:
-        """How many values a newer one has replaced, since the near daemon was slow."""
+        """Number of values that were replaced by newer ones because the near daemon was slow."""
         return 0 if self._fetching is None else self._fetching.conflated
 
     def _find_phase(self) -> Phase:
@@ -246,6 +288,7 @@ class Bridge:
     # -- the far bus comes and goes
 
     def _begin(self) -> None:
+        # ``start`` mounts for the first time and reports its errors; later connections pass here.
         if self._beginning is not None:
             self._beginning = asyncio.create_task(self._mount_again())
 
@@ -269,7 +312,7 @@ class Bridge:
         notes = self._far.fetch(callback=self._on_note, ends_with=NOTE)
         self._fetches.append(notes)
         await notes.ready()
-        self._hang(self._note)
+        self._add_mount(self._note)
         fetch_id = self._far.session.next_fetch_id()
         self._fetching = Following(fetch_id, self._rule, self._hear, self._is_congested)
         fetch = self._far.start_fetch(self._fetching)
@@ -279,6 +322,7 @@ class Bridge:
             for _ in range(2):  # what is decided by the first answer is done by the second
                 await self._near.info()
         self._following = True
+        self._guard.is_introducing = False
         self._tell_status()
 
     def _on_far_loss(self) -> None:
@@ -288,7 +332,7 @@ class Bridge:
         self._tell_status()
 
     def _forget(self) -> None:
-        """Nothing is known of the far bus: nothing of it is on the near one. The note goes last."""
+        """Forget all that is known of the far bus, and remove all of it from the near one; the note goes last."""
         self._following = False
         for fetch in self._fetches:
             fetch.close()
@@ -296,10 +340,10 @@ class Bridge:
         self._take_off([self._note, *self._mounts.values()])
         self._has_prefix = False
         self._mounts.clear()
-        self._areas.clear()
+        self._guard.clear()
 
     def _hear(self, events: Iterable[Event]) -> None:
-        """What has happened on the far bus."""
+        """Apply events of the far bus."""
         mounts, session = self._mounts, self._session
         for event in events:
             mount = mounts.get(event.path)
@@ -309,24 +353,30 @@ class Bridge:
                 and mount.is_method is event.is_method
                 and mount.fetch_only is event.fetch_only
             ):
-                if not event.is_method:
-                    session.tell(mount, encode_value(event.value))
+                is_redescribed = mount.note(event)
+                value = None if event.is_method else encode_value(event.value)
+                # A state that is only stale has not changed; were it told, it would live again on the near bus.
+                if is_redescribed or not (event.is_method or (event.stale and value == mount.value)):
+                    session.tell(mount, value, is_redescribed=is_redescribed)
             elif not event.path.endswith(NOTE):  # these are told by a fetch of their own
+                # A state that has become a method, or read-only, is another element: removed and added again.
                 if mount is not None:
                     self._drop(mount)
                 if event.kind != "remove":
                     self._put(event)
 
     def _put(self, event: Event) -> None:
-        """There is something new."""
+        """Mount what is new on the far bus."""
         path = event.path
+        # The first is about the far daemon only, and the second is true only on the bus that it was written on.
         if is_daemons(path) or path.startswith(READERS):
             return
         value = None if event.is_method else encode_value(event.value)
         mount = Mount(path, self.prefix + path, value, fetch_only=event.fetch_only, **self._options)
+        mount.note(event)
         self._mounts[path] = mount
-        if self._has_prefix and not path.startswith(self._areas.closed):
-            self._hang(mount)
+        if self._has_prefix and not path.startswith(self._guard.closed):
+            self._add_mount(mount)
 
     def _drop(self, mount: Mount) -> None:
         del self._mounts[mount.far_path]
@@ -335,61 +385,68 @@ class Bridge:
     # -- loops
 
     def _on_note(self, event: Event) -> None:
-        """A bridge has mounted something into the far bus, or no longer does."""
+        """Apply the note of a bridge that mounts something into the far bus."""
         self._catch_up()
         path = event.path
         if (mount := self._mounts.get(path)) is not None:
             self._drop(mount)
         if event.kind == "remove":
-            prefix = self._areas.leave(path)
+            prefix = self._guard.leave(path)
             # Of a bridge that is gone the note goes first; all else is gone when the daemon answers.
-            after(self._far.session, lambda: self._settle(self._areas.remove(prefix)))
+            after(self._far.session, lambda: self._settle(self._guard.remove(prefix)))
             return
-        self._settle(self._areas.add(path, event.value))
+        self._settle(self._guard.add(path, event.value))
         self._put(event)
         self._make_sure()
 
     def _make_sure(self) -> None:
         """Decide on new areas as soon as the near daemon has answered: who reads its bus is known by then."""
-        unsure = set(self._areas.unsure)
+        unsure = set(self._guard.unsure)
         if unsure and self._near.connected:
-            after(self._session, lambda: self._settle(self._areas.be_sure(unsure)))
+            after(self._session, lambda: self._settle(self._guard.be_sure(unsure)))
 
     def _on_reader(self, event: Event) -> None:
-        """A bridge reads the near bus, or no longer does."""
-        was_same = self._areas.same_bus
-        note = self._areas.remove_reader if event.kind == "remove" else self._areas.add_reader
-        self._settle(note(event.path))
-        if self._areas.same_bus and not was_same and self._following:
+        """Apply the note of a bridge that reads the near bus."""
+        was_same = self._guard.same_bus
+        if event.kind == "remove":
+            self._settle(self._guard.remove_reader(event.path))
+        else:
+            self._settle(self._guard.add_reader(event.path, event.value))
+        if self._guard.same_bus and not was_same and self._following:
             log.error("%s and %s have become the same bus; nothing is mounted", self._far.url, self._near.url)
 
     def _settle(self, changed: bool = True) -> None:
-        """Hang in what is to be on the near bus, in the order it was told, and take off what is not."""
+        """Add what is to be on the near bus, in the order of the far bus, and remove what is not."""
         if not changed:
             return
-        closed = self._areas.closed
+        closed, loops = self._guard.closed, self._guard.loops
         on: list[Mount] = []
         off: list[Mount] = []
         for mount in self._mounts.values():
-            (on if self._has_prefix and not mount.far_path.startswith(closed) else off).append(mount)
+            if not self._has_prefix or mount.far_path.startswith(loops):
+                off.append(mount)
+            # An area that is not decided yet is closed but no loop: nothing is added there, and nothing taken off.
+            elif not mount.far_path.startswith(closed):
+                on.append(mount)
         self._take_off(off)
         for mount in on:
             if not mount.added and mount not in self._blocked:
-                self._hang(mount)
+                self._add_mount(mount)
 
     # -- the near bus
 
-    def _hang(self, mount: Mount) -> None:
+    def _add_mount(self, mount: Mount) -> None:
+        # Greater, not equal: the note of the area is owned, too.
         if len(self._session.owned) > self._mounts_max:
             text = f"the bridge mounts {self._mounts_max}; give it a narrower rule, or more mounts_max"
             self._on_refused(mount, JetError(text))
         else:
-            self._session.hang(mount)
+            self._session.add_mount(mount)
 
     def _take_off(self, mounts: list[Mount]) -> None:
-        """Remove, what was added last at first: the note of an area must not go before what is in it."""
+        """Remove in reverse order: the note of an area must not go before what is in it."""
         for mount in reversed(mounts):
-            self._session.unhang(mount)
+            self._session.remove_mount(mount)
             self._blocked.remove(mount)
 
     def _on_added(self, mount: Mount) -> None:
@@ -398,10 +455,11 @@ class Bridge:
         if mount is self._note and not self._has_prefix:
             self._has_prefix = True
             self._settle()
+            # All that ``_settle`` has just sent is answered before that.
             after(self._session, self._tell_status)
 
     def _on_refused(self, mount: Mount, error: JetError) -> None:
-        """Something could not be added; it is said once and tried again."""
+        """Note what could not be added; it is logged once and tried again."""
         if mount is self._note and isinstance(error, Occupied):
             error = JetError("another bridge has that prefix; give this one a prefix of its own, or let it stand by")
         self._blocked.add(mount, error)
@@ -415,7 +473,7 @@ class Bridge:
             await asyncio.sleep(RETRY_S)
             if self._near.connected:
                 for mount in self._blocked.due():
-                    self._hang(mount)
+                    self._add_mount(mount)
 
     def _on_near_return(self) -> None:
         self._make_sure()
@@ -424,13 +482,41 @@ class Bridge:
     # -- a slow near daemon
 
     def _is_congested(self) -> bool:
-        """Whether the near daemon is to take what it has first; all that waits goes out as soon as it has."""
+        """Return whether the near daemon has too much to read; if so, send what waits as soon as it has read that."""
         if not self._near.connected or self._near.unsent_bytes <= UNSENT_BYTES_MAX:
             return False
+        # Also when the connection is lost, or the events would wait for ever.
         after(self._session, self._catch_up, lost=True)
         return True
 
     def _catch_up(self) -> None:
-        """Tell what waits to be told."""
+        """Send the events that wait."""
         if self._fetching is not None:
             self._hear(self._fetching.take())
+
+
+def run_bridge(
+    far_url: str | None,
+    near_url: str | None = None,
+    *,
+    prefix: str,
+    wait: bool = False,
+    stop: threading.Event | None = None,
+    **options: Any,
+) -> None:
+    """Run a bridge until ``stop`` is set, or Ctrl-C; the options are those of ``Bridge``.
+
+    ``on_status`` is called, on the bridge's event loop, whenever a connection is lost or back, and when all is mounted.
+    With ``wait`` daemons that are not there yet are waited for.
+    """
+    stopped = stop or threading.Event()
+
+    async def run_until_stopped() -> None:
+        bridge = Bridge(far_url, near_url, prefix=prefix, **options)
+        try:
+            await until_stopped(bridge.start(wait=wait), stopped)
+            await until_stopped(bridge.wait(), stopped)
+        finally:
+            await bridge.stop()
+
+    run(run_until_stopped())

@@ -1,8 +1,8 @@
-"""The bus remembers: a durable, replayable, gap-free log of every event, as Arrow IPC segments in a directory.
+"""The journal: a durable, replayable log of every event on a bus, as Arrow IPC segments in a directory.
 
-The writing half appends events and commits them in groups; one writer per directory. The reading half needs no lock
-and reads while somebody writes. Needs pyarrow: ``pip install 'jetbus[history]'``; what does not need it (instants,
-errors) can be imported without.
+The writing half appends events and commits them in groups; a directory has one writer. The reading half needs no lock
+and reads while a writer writes. Both need pyarrow (``pip install 'jetbus[history]'``); instants and errors can be
+imported without it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from jetbus.journal.instants import read_duration, read_instant
 
 if TYPE_CHECKING:
     from jetbus.journal.compaction import Compacted, Pruned, compact, prune
-    from jetbus.journal.density import Densities
     from jetbus.journal.reader import Journal, Offsets, open  # noqa: A004 - journal.open(...) is how it reads
     from jetbus.journal.recovery import Recovered
+    from jetbus.journal.sampling import Densities
     from jetbus.journal.settings import Settings
     from jetbus.journal.stats import Stats
     from jetbus.journal.verification import Problem, verify
@@ -58,7 +58,7 @@ __all__ = [
 
 _MODULES = {
     "compaction": ("Compacted", "Pruned", "compact", "prune"),
-    "density": ("Densities",),
+    "sampling": ("Densities",),
     "reader": ("Journal", "Offsets", "open"),
     "recovery": ("Recovered",),
     "settings": ("Settings",),
@@ -66,7 +66,7 @@ _MODULES = {
     "verification": ("Problem", "verify"),
     "writer": ("Writer",),
 }
-"""Where the names live that are loaded when they are first asked for."""
+"""The modules of the names that are imported on first use."""
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 

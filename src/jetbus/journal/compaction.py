@@ -1,12 +1,17 @@
-"""Compaction: sealed segments become Parquet files by day, and old Parquet files go.
+"""Compaction: sealed segments become Parquet files by day, and old Parquet files are dropped.
 
-Three steps, and one of them is the moment it happens: write the Parquet files under names that nothing refers to yet;
-replace the manifest, which names them; delete the segments that they replace. Killed before the second, it has not
-happened, and the files are swept away by the next run; killed after it, the next run finishes the deleting. The
-newest segment is left alone, sealed or not: the writer finds its place by it.
+Readers must see one continuous log at every moment, and a crash at any point must cost nothing. So compaction has three
+steps, and the second one is atomic:
 
-However often a journal is compacted, a day has few files: what is new is joined with the last file of its day as long
-as that has room. The file that was joined stays until the next compaction, for those who have just begun with it.
+    1. write   parquet/day=.../FIRST-LAST.parquet      nothing refers to these files yet
+    2. commit  replace manifest.json, which names them  <-- the log now reads its old part from Parquet
+    3. sweep   delete the segments they replace
+
+Killed before step 2, nothing has happened, and the next run deletes the new files. Killed after it, the next run
+finishes the deletion. The newest segment is never compacted, sealed or not, because the writer finds its place by it.
+
+However often a journal is compacted, a day has few files: new events are joined with the last file of their day while
+there is room. The old version of a joined file stays until the next compaction, for readers that have just opened it.
 """
 
 from __future__ import annotations
@@ -19,56 +24,54 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
 from jetbus.journal.errors import JournalError, JournalInUse
+from jetbus.journal.filters import EventFilter
 from jetbus.journal.instants import US_PER_S, wall_clock_us
-from jetbus.journal.manifest import Manifest, Span, read_manifest, write_manifest
-from jetbus.journal.scan import Log, SegmentPiece
+from jetbus.journal.log import Log, SegmentPiece
+from jetbus.journal.parquet import SPAN_ROWS, Manifest, Span, read_manifest, read_span, write_manifest, write_span
 from jetbus.journal.segment import (
     DIRECTORY_MODE,
     SCHEMA,
     Segment,
+    format_seq,
     list_segments,
     open_private,
-    seq_name,
     sync_directory,
 )
-from jetbus.journal.sieve import Sieve
-from jetbus.journal.spans import SPAN_ROWS, read_span, write_span
 
 FOLDER = "parquet"
 LOCK = "compaction.lock"
 TRIES_MAX = 10
-"""How often a compaction begins again because what it reads is dropped meanwhile."""
+"""Attempts before giving up on segments that retention drops during compaction."""
 _UNFINISHED = ".tmp"
 _DAY_US = 86_400 * US_PER_S
 
 OnStep = Callable[[str], None]
-"""Told what was done last, for those who watch."""
+"""Callback that receives a description of each completed step."""
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction has done."""
+    """Result of a compaction."""
 
     segments: int = 0
     files: int = 0
     joined: int = 0
-    """Parquet files that are part of the new ones now."""
+    """Older Parquet files that were joined into the new ones."""
     events: int = 0
-    """Those that were in segments."""
+    """Events that were in segments."""
     bytes_before: int = 0
     bytes_after: int = 0
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a pruning has dropped."""
+    """Result of pruning: what was dropped."""
 
     files: int = 0
     events: int = 0
@@ -76,34 +79,39 @@ class Pruned:
 
 
 def compact(directory: str | os.PathLike[str], *, on_step: OnStep | None = None) -> Compacted:
-    """Turn all sealed segments but the newest into Parquet; again and again, it does only what is left to do.
+    """Turn all sealed segments but the newest into Parquet. Segments that are compacted already are left alone.
 
-    A writer may write and readers may read meanwhile. ``JournalInUse`` if the journal is being compacted already.
+    A writer may write and readers may read meanwhile. Raises ``JournalInUse`` if a compaction is already running.
     """
     folder = Path(directory)
-    tell = on_step or _nobody
+    report = on_step or _ignore_step
     log = Log(folder)
-    with _alone(folder):
-        _forget_joined(folder)
-        _sweep(folder, tell)
+    with _hold_compaction_lock(folder):
+        _drop_joined(folder)
+        _sweep(folder, report)
         for _ in range(TRIES_MAX):
             try:
-                return _compact(log, tell)
-            except FileNotFoundError:  # retention has dropped a segment under our feet: look again
-                _sweep(folder, tell)
-    raise JournalError(f"segments of {folder} are dropped faster than they are compacted; keep them longer")
+                return _compact(log, report)
+            except FileNotFoundError:  # retention has dropped a segment meanwhile
+                _sweep(folder, report)
+    raise JournalError(
+        f"segments of {folder} are dropped faster than they can be compacted; keep them longer (keep_s, keep_bytes)"
+    )
 
 
-def _compact(log: Log, tell: OnStep) -> Compacted:
+def _compact(log: Log, report: OnStep) -> Compacted:
     folder = log.directory
     manifest = read_manifest(folder)
     pieces = _sealed(log)
     if not pieces:
         return Compacted()
-    joined, already = _with_room(folder, manifest.spans, pieces[0])
-    fresh = (batch for piece in pieces for batch in piece.read(SCHEMA.names, Sieve()))
-    spans = [_write(folder, table, tell) for table in _tables(chain(already, fresh))]
-    snapshots.take_each(log, [span.last for span in spans])
+    # Step 1: write. Nothing refers to these files yet.
+    joined, already = _find_joinable(folder, manifest.spans, pieces[0])
+    fresh = (batch for piece in pieces for batch in piece.read(SCHEMA.names, EventFilter()))
+    spans = [_write(folder, table, report) for table in _split_into_tables(chain(already, fresh))]
+    # A tree within a span is built from the snapshot before it, so every span ends with one.
+    snapshots.write_missing(log, [span.last for span in spans])
+    # Step 2: commit. Readers that list the log from now on use the spans instead of the segments.
     kept = manifest.spans[: len(manifest.spans) - len(joined)]
     write_manifest(
         folder,
@@ -114,8 +122,9 @@ def _compact(log: Log, tell: OnStep) -> Compacted:
             joined=tuple(span.file for span in joined),
         ),
     )
-    tell("committed")
-    _sweep(folder, tell)
+    report("committed")
+    # Step 3: sweep.
+    _sweep(folder, report)
     return Compacted(
         segments=len(pieces),
         files=len(spans),
@@ -126,8 +135,8 @@ def _compact(log: Log, tell: OnStep) -> Compacted:
     )
 
 
-def _with_room(folder: Path, spans: Sequence[Span], after: SegmentPiece) -> tuple[list[Span], list[Any]]:
-    """The last spans that what comes after them can be joined with, and their events."""
+def _find_joinable(folder: Path, spans: Sequence[Span], after: SegmentPiece) -> tuple[list[Span], list[pa.RecordBatch]]:
+    """Return the last spans that the following events can be joined with, and the events of these spans."""
     found: list[Span] = []
     first, day, room = after.first, after.ts_min_us // _DAY_US, 2 * SPAN_ROWS
     for span in reversed(spans):
@@ -138,13 +147,13 @@ def _with_room(folder: Path, spans: Sequence[Span], after: SegmentPiece) -> tupl
         found.insert(0, span)
         first = span.first
     try:
-        return found, [batch for span in found for batch in read_span(folder, span, SCHEMA.names, Sieve())]
-    except JournalError:  # damage is for verify to tell, and no reason not to compact what is whole
+        return found, [batch for span in found for batch in read_span(folder, span, SCHEMA.names, EventFilter())]
+    except JournalError:  # verify reports damage; intact segments are compacted all the same
         return [], []
 
 
-def _forget_joined(folder: Path) -> None:
-    """Whoever has begun with a file that was joined is through by now."""
+def _drop_joined(folder: Path) -> None:
+    """Stop protecting the old versions of joined files from being swept."""
     manifest = read_manifest(folder)
     if manifest.joined:
         write_manifest(folder, replace(manifest, joined=()))
@@ -158,14 +167,14 @@ def prune(
     now_us: int | None = None,
     on_step: OnStep | None = None,
 ) -> Pruned:
-    """Drop the oldest Parquet files: those with nothing younger than ``keep_s``, and as many as it takes to bring
-    Parquet and segments together down to ``keep_bytes``. Segments stay; they are the writer's to drop.
+    """Drop the oldest Parquet files: those whose last event is older than ``keep_s``, and as many as it takes to bring
+    Parquet files and segments together down to ``keep_bytes``. Segments stay; the writer drops them.
     """
     folder = Path(directory)
-    tell = on_step or _nobody
+    report = on_step or _ignore_step
     oldest_us = None if keep_s is None else (wall_clock_us() if now_us is None else now_us) - round(keep_s * US_PER_S)
     log = Log(folder)
-    with _alone(folder):
+    with _hold_compaction_lock(folder):
         manifest = read_manifest(folder)
         size_bytes = sum(segment.size_bytes for segment in list_segments(folder))
         size_bytes += sum(span.bytes for span in manifest.spans)
@@ -179,22 +188,23 @@ def prune(
             dropped += 1
         gone = manifest.spans[:dropped]
         if gone:
-            snapshots.take_each(log, [gone[-1].last])
-            tell("took a snapshot")
+            # The log will begin after these files: without this snapshot the tree would be unknown there.
+            snapshots.write_missing(log, [gone[-1].last])
+            report("took a snapshot")
             write_manifest(folder, replace(manifest, spans=manifest.spans[dropped:]))
-            tell("committed")
-        _sweep(folder, tell)
+            report("committed")
+        _sweep(folder, report)
         snapshots.drop_before(folder, log.view().first - 1)
     return Pruned(len(gone), sum(span.last - span.first + 1 for span in gone), sum(span.bytes for span in gone))
 
 
-def _nobody(_step: str) -> None:
+def _ignore_step(_step: str) -> None:
     pass
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Only one process compacts or prunes a journal at a time; the lock goes with the process."""
+def _hold_compaction_lock(folder: Path) -> Iterator[None]:
+    """Lock the journal against other compactions; the lock ends with the process."""
     with open_private(folder / LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,24 +214,24 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _sealed(log: Log) -> list[SegmentPiece]:
-    """The segments to compact: those that follow each other without a gap, except the newest."""
+    """Return the segments to compact: those that follow each other without a gap, except the newest."""
     newest = max((segment.first_seq for segment in list_segments(log.directory)), default=0)
-    follow: list[SegmentPiece] = []
+    pieces: list[SegmentPiece] = []
     for piece in log.view().pieces:
         if not isinstance(piece, SegmentPiece):
             continue
-        if piece.segment.first_seq >= newest or (follow and piece.first != follow[-1].last + 1):
+        if piece.segment.first_seq >= newest or (pieces and piece.first != pieces[-1].last + 1):
             break
-        follow.append(piece)
-    return follow
+        pieces.append(piece)
+    return pieces
 
 
-def _tables(events: Iterable[Any]) -> Iterator[Any]:
-    """The events in tables that fit a file: not too many, and of one day."""
-    batches: list[Any] = []
+def _split_into_tables(events: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut events into tables for one file each: at most ``SPAN_ROWS`` events, all of one day."""
+    batches: list[pa.RecordBatch] = []
     room = SPAN_ROWS
-    for batch in chain.from_iterable(map(_by_day, events)):
-        if batches and _day(batch, 0) != _day(batches[0], 0):
+    for batch in chain.from_iterable(map(_split_by_day, events)):
+        if batches and _day_at(batch, 0) != _day_at(batches[0], 0):
             yield pa.Table.from_batches(batches)
             batches, room = [], SPAN_ROWS
         while batch.num_rows >= room:
@@ -235,13 +245,13 @@ def _tables(events: Iterable[Any]) -> Iterator[Any]:
         yield pa.Table.from_batches(batches)
 
 
-def _day(batch: Any, row: int) -> int:
+def _day_at(batch: pa.RecordBatch, row: int) -> int:
     return int(batch.column("ts")[row].value) // _DAY_US
 
 
-def _by_day(batch: Any) -> Iterator[Any]:
-    """The batch cut where a day ends; time does not go back in a journal."""
-    while batch.num_rows and _day(batch, 0) != _day(batch, batch.num_rows - 1):
+def _split_by_day(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch where a day ends; instants never go back in a journal."""
+    while batch.num_rows and _day_at(batch, 0) != _day_at(batch, batch.num_rows - 1):
         days = pc.divide(batch.column("ts").cast(pa.int64()), _DAY_US)
         count = pc.sum(pc.equal(days, days[0])).as_py()
         yield batch.slice(0, count)
@@ -250,48 +260,49 @@ def _by_day(batch: Any) -> Iterator[Any]:
         yield batch
 
 
-def _write(folder: Path, table: Any, tell: OnStep) -> Span:
+def _write(folder: Path, table: pa.Table, report: OnStep) -> Span:
     first, last = table["seq"][0].as_py(), table["seq"][-1].as_py()
     ts_min_us, ts_max_us = table["ts"][0].value, table["ts"][-1].value
     day = datetime.fromtimestamp(ts_min_us // US_PER_S, UTC).date().isoformat()
-    file = folder / FOLDER / f"day={day}" / f"{seq_name(first)}-{seq_name(last)}.parquet"
+    file = folder / FOLDER / f"day={day}" / f"{format_seq(first)}-{format_seq(last)}.parquet"
     for parent in (file.parent.parent, file.parent):
         parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
     fresh = file.with_name(file.name + _UNFINISHED)
     open_private(fresh).close()
     write_span(fresh, table)
+    # Durable before it gets its name, so that no file under a final name is incomplete.
     with fresh.open("rb+") as written:
         os.fsync(written.fileno())
-    tell(f"wrote {fresh.name}")
+    report(f"wrote {fresh.name}")
     fresh.replace(file)
     for parent in (file.parent, file.parent.parent, folder):
         sync_directory(parent)
-    tell(f"wrote {file.name}")
+    report(f"wrote {file.name}")
     return Span(str(file.relative_to(folder)), first, last, ts_min_us, ts_max_us, file.stat().st_size)
 
 
-def _sweep(folder: Path, tell: OnStep) -> None:
-    """Delete what the manifest has no use for: replaced segments, files it does not name, snapshots within spans."""
+def _sweep(folder: Path, report: OnStep) -> None:
+    """Delete what the manifest does not need: replaced segments, unnamed files, snapshots within spans."""
     manifest = read_manifest(folder)
-    for segment in _replaced(folder, manifest):
+    for segment in _list_replaced(folder, manifest):
         segment.path.unlink(missing_ok=True)
-        tell(f"deleted {segment.path.name}")
+        report(f"deleted {segment.path.name}")
         segment.index_path.unlink(missing_ok=True)
-        tell(f"deleted {segment.index_path.name}")
-    # A span is read as a whole, so a snapshot within it is no short cut; one at its end is.
+        report(f"deleted {segment.index_path.name}")
+    # A span is read as a whole, so a snapshot within it saves nothing; one at its end does.
     ends = {seq for span in manifest.spans for seq in (span.first - 1, span.last)}
     snapshots.thin_out(folder, manifest.upto, {*ends, manifest.upto})
     named = {*(span.file for span in manifest.spans), *manifest.joined}
     for file in sorted((folder / FOLDER).glob("day=*/*")):
         if str(file.relative_to(folder)) not in named:
             file.unlink(missing_ok=True)
-            tell(f"deleted {file.name}")
+            report(f"deleted {file.name}")
     for day in (folder / FOLDER).glob("day=*"):
         if not any(day.iterdir()):
             day.rmdir()
 
 
-def _replaced(folder: Path, manifest: Manifest) -> list[Segment]:
+def _list_replaced(folder: Path, manifest: Manifest) -> list[Segment]:
     listed = [Segment(folder / name, int(Path(name).stem)) for name in manifest.replaced]
     found = [segment for segment in list_segments(folder) if segment.first_seq <= manifest.upto]
     return [segment for segment in dict.fromkeys([*listed, *found]) if segment.size_bytes]

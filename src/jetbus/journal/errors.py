@@ -1,13 +1,13 @@
-"""Every error of the journal, named by what the caller can do about it.
+"""The errors of the journal, named by what the caller can do about them.
 
-    JournalError            the journal cannot do it; the text has the cause and the next step
-        JournalInUse        another process writes there
-        JournalGone         what was asked for has been dropped by retention
-        JournalDamaged      a file cannot be read; what comes after it can
-        NotAJournal         the directory holds no journal, or one of a later format
-        BadInstant          a text that is no instant or no duration (a ValueError, too)
+    JournalError            base class; the text has the cause and the next step
+        JournalInUse        another process writes or compacts the journal
+        JournalGone         retention has dropped the requested events
+        JournalDamaged      a part of a file cannot be read; later events can
+        NotAJournal         the directory has no journal, or one of a newer format
+        BadInstant          a text is neither an instant nor a duration (also a ValueError)
 
-They never travel over the bus, so they are no ``JetError``.
+They are raised by code that reads and writes files and are never sent over the bus, so they are not ``JetError``s.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ NEEDS_PYARROW = "the journal needs pyarrow; install it with: pip install 'jetbus
 
 
 class JournalError(Exception):
-    """The journal cannot do it."""
+    """Base class of the journal's errors."""
 
 
 class JournalInUse(JournalError):
-    """Another process writes to this journal; it has one writer at a time."""
+    """Another process writes to or compacts this journal."""
 
 
 class JournalGone(JournalError):
-    """What was asked for has been dropped by retention; ``first_seq`` is the first event there is."""
+    """Retention has dropped the requested events; ``first_seq`` is the first event in the journal."""
 
     def __init__(self, text: str, *, first_seq: int) -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class JournalDamaged(JournalError):
 
 
 class NotAJournal(JournalError):
-    """The directory holds no journal, or one of a format that this version does not know."""
+    """The directory has no journal, or one of a format that this version cannot read."""
 
 
 class BadInstant(JournalError, ValueError):

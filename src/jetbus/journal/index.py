@@ -1,35 +1,50 @@
-"""The sidecar index of a segment: one record per record batch, of fixed size, in the order of the batches.
+"""The index of a segment: one record of fixed size per record batch, in the order of the batches.
 
-Arrow IPC has neither checksums nor a way to find a batch without reading all before it; a record has both. It is
-written after its batch, so that **what the index names is whole**: a reader takes what the index names and leaves alone
-what comes after. Each record carries a checksum of itself; the records up to the first that is wrong or cut count.
+Arrow IPC has neither checksums nor a way to find a batch without reading everything before it. An index record has
+both: the position and the CRC-32 of its batch, and a checksum of itself. It is written after its batch, so **what the
+index names is complete**. Readers use what the index names and ignore what comes after it; records count up to the
+first one that is damaged or cut.
+
+An index can be rebuilt. A segment is a chain of Arrow messages, and each batch has its own seqs and instants: all that
+the index says except the checksum at the time of writing. So a lost index costs no event as long as the batches can be
+read. Bytes between two batches that cannot be read become one record with a checksum that never matches:
+
+    segment   [batch 1-10][batch 11-20][ damaged  ][batch 31-40]
+    rebuilt    1-10        11-20        21-30 wrong  31-40
+
+Seqs and positions stay consecutive, and a reader meets the damage where it is, not before.
 """
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
+
+import pyarrow as pa
+
+from jetbus.journal.segment import END_OF_STREAM, EVENTS, PLAIN, SCHEMA, Layout, Segment, find_layout
 
 _FIELDS = struct.Struct("<6qI")
 _OWN_CRC = struct.Struct("<I")
 RECORD_BYTES = _FIELDS.size + _OWN_CRC.size
 
 
-class Entry(NamedTuple):
-    """Where one record batch is and what is in it."""
+class IndexEntry(NamedTuple):
+    """Position and content of one record batch."""
 
     seq_first: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
+    count: int  # type: ignore[assignment]  # hides tuple.count
     ts_min_us: int
     ts_max_us: int
     position: int
-    """The byte in the segment at which the batch begins, as an encapsulated Arrow message."""
+    """Offset of the batch in the segment, where its encapsulated Arrow message begins."""
     length: int
     crc: int
-    """CRC-32 of these bytes."""
+    """CRC-32 of the bytes of the batch."""
 
     @property
     def seq_last(self) -> int:
@@ -37,33 +52,33 @@ class Entry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte after the batch."""
+        """Offset of the first byte after the batch."""
         return self.position + self.length
 
     def pack(self) -> bytes:
-        """The record, with its own checksum."""
+        """Return the record with its own checksum."""
         fields = _FIELDS.pack(*self)
         return fields + _OWN_CRC.pack(crc32(fields))
 
 
-def unpack(data: bytes) -> list[Entry]:
-    """The records in ``data``, up to the first that is not whole, not sound or does not follow the one before."""
-    entries: list[Entry] = []
+def unpack(data: bytes) -> list[IndexEntry]:
+    """Return the records in ``data``, up to the first that is cut, damaged or out of sequence."""
+    entries: list[IndexEntry] = []
     for start in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         fields = data[start : start + _FIELDS.size]
         if _OWN_CRC.unpack_from(data, start + _FIELDS.size)[0] != crc32(fields):
             break
-        entry = Entry(*_FIELDS.unpack(fields))
+        entry = IndexEntry(*_FIELDS.unpack(fields))
         if entries and (entry.seq_first != entries[-1].seq_last + 1 or entry.position != entries[-1].end):
             break
         entries.append(entry)
     return entries
 
 
-def read_index(path: Path, skip: int = 0) -> list[Entry]:
-    """The records of an index file from the ``skip``-th on; none if there is no file.
+def read_index(path: Path, skip: int = 0) -> list[IndexEntry]:
+    """Return the checked records of an index file from the ``skip``-th on; none if there is no file.
 
-    A follower skips what it has seen. Each call checks the records it reads.
+    Readers that follow a growing segment skip the records they have.
     """
     try:
         with path.open("rb") as file:
@@ -73,6 +88,158 @@ def read_index(path: Path, skip: int = 0) -> list[Entry]:
         return []
 
 
-def pack(entries: Iterable[Entry]) -> bytes:
-    """The records as they are on disk."""
+def pack(entries: Iterable[IndexEntry]) -> bytes:
+    """Return records as they are stored."""
     return b"".join(entry.pack() for entry in entries)
+
+
+def is_sealed(data: memoryview, end: int) -> bool:
+    """Return whether a segment has its end mark at ``end``, and nothing after it."""
+    return len(data) == end + len(END_OF_STREAM) and data[end:] == END_OF_STREAM
+
+
+def reaches_end(entries: list[IndexEntry], size_bytes: int) -> bool:
+    """Return whether an index covers its segment: nothing but the end mark follows its last batch."""
+    return bool(entries) and size_bytes in (entries[-1].end, entries[-1].end + len(END_OF_STREAM))
+
+
+def complete_entries(
+    segment: Segment, entries: list[IndexEntry], next_seq: int | None, ts_us: int = 0
+) -> list[IndexEntry]:
+    """Return the records of an index, completed from the batches of its segment if it does not reach the end.
+
+    ``next_seq`` is the first seq of the next segment. For the last segment, which has none, the index is completed only
+    if the segment has its end mark: while a writer writes, the index is always a little behind. If a sealed segment
+    cannot be read up to the next one, the last record has a wrong checksum; ``ts_us`` is its instant if no batch of the
+    segment can be read.
+    """
+    try:
+        size_bytes = segment.path.stat().st_size
+        if reaches_end(entries, size_bytes) or (next_seq is None and not has_end_mark(segment)):
+            return entries
+        data = memoryview(segment.path.read_bytes())
+    except FileNotFoundError:
+        return entries
+    found = [*entries, *read_all_batches(data, segment.first_seq, entries)]
+    if next_seq is None:
+        return found if found and is_sealed(data, found[-1].end) else entries
+    # The next segment says which seqs this one must have had.
+    first, start = (found[-1].seq_last + 1, found[-1].end) if found else (segment.first_seq, _measure_schema(data))
+    if first < next_seq:
+        ts_us = found[-1].ts_max_us if found else ts_us
+        found.append(
+            _make_damage_entry(data, first, next_seq - first, (ts_us, ts_us), start, max(len(data), start + 1))
+        )
+    return found
+
+
+def has_end_mark(segment: Segment) -> bool:
+    """Return whether the last bytes of a segment are the end mark, possibly by chance within a batch."""
+    with segment.path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell() < len(END_OF_STREAM):
+            return False
+        file.seek(-len(END_OF_STREAM), os.SEEK_END)
+        return file.read() == END_OF_STREAM
+
+
+def read_batches(data: memoryview, first_seq: int, named: list[IndexEntry]) -> Iterator[IndexEntry]:
+    """Yield records of the batches after those in the index, up to the first that cannot be read."""
+    seq = named[-1].seq_last + 1 if named else first_seq
+    start = named[-1].end if named else _read_schema(data)
+    layout = find_layout(data)
+    while start is not None and (entry := _read_batch(data, start, layout)) is not None and entry.seq_first == seq:
+        yield entry
+        seq, start = entry.seq_last + 1, entry.end
+
+
+def read_all_batches(data: memoryview, first_seq: int, named: list[IndexEntry]) -> Iterator[IndexEntry]:
+    """Yield records of all batches after those in the index, including those after damaged ones."""
+    before = named[-1] if named else None
+    while True:
+        for entry in read_batches(data, first_seq, [] if before is None else [before]):
+            yield entry
+            before = entry
+        # Without any batch before the damage, its first seq is unknown.
+        if before is None:
+            return
+        after = _find_batch(data, before)
+        if after is None:
+            return
+        first, instants = before.seq_last + 1, (before.ts_max_us, after.ts_min_us)
+        before = _make_damage_entry(data, first, after.seq_first - first, instants, before.end, after.position)
+        yield before
+
+
+def _make_damage_entry(
+    data: memoryview, seq: int, count: int, ts_us: tuple[int, int], start: int, end: int
+) -> IndexEntry:
+    """Return a record for bytes that cannot be read; its checksum never matches."""
+    return IndexEntry(seq, count, *ts_us, start, end - start, crc32(data[start:end]) ^ _WRONG)
+
+
+def _find_batch(data: memoryview, before: IndexEntry) -> IndexEntry | None:
+    """Return the record of the next readable batch after one that is known, None if there is none."""
+    # Arrow messages begin at multiples of 8.
+    whole = bytes(data)
+    start, layout = before.end, find_layout(data)
+    while (start := whole.find(_MESSAGE, start + 1)) >= 0:
+        entry = _read_batch(data, start, layout) if start % 8 == 0 else None
+        if entry is not None and entry.seq_first > before.seq_last + 1:
+            return entry
+    return None
+
+
+def _read_schema(data: memoryview) -> int | None:
+    """Return the offset of the first batch; None if the data is not a segment."""
+    source = pa.BufferReader(pa.py_buffer(data))
+    try:
+        schema = pa.ipc.read_schema(pa.ipc.read_message(source))
+        return int(source.tell()) if schema in (PLAIN.schema, SCHEMA) else None
+    except _UNREADABLE:
+        return None
+
+
+def _measure_schema(data: memoryview) -> int:
+    """Return the number of bytes before the first batch, also of a segment that begins with damage."""
+    return _read_schema(data) or len(find_layout(data).schema_bytes)
+
+
+def _read_batch(data: memoryview, start: int, layout: Layout) -> IndexEntry | None:
+    """Return the record of the batch at an offset; None if there is no valid batch."""
+    source = pa.BufferReader(pa.py_buffer(data))
+    try:
+        source.seek(start)
+        batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), layout.schema)
+        end = source.tell()
+        if not len(batch) or not _is_plausible(batch):
+            return None
+        instants = batch.column("ts").cast(pa.int64())
+        seq, ts_us = batch.column("seq")[0].as_py(), (instants[0].as_py(), instants[-1].as_py())
+        return IndexEntry(seq, len(batch), *ts_us, start, end - start, crc32(data[start:end]))
+    except _UNREADABLE:
+        return None
+
+
+def _is_plausible(batch: pa.RecordBatch) -> bool:
+    """Return whether a batch without checksum was written as such: after a power loss it may be zeros."""
+    batch.validate(full=True)
+    first = batch.column("seq")[0].as_py()
+    return (
+        batch.column("seq").to_pylist() == list(range(first, first + len(batch)))
+        and all(event in EVENTS for event in batch.column("event").unique().to_pylist())
+        and not any(
+            "\0" in text
+            for name in ("path", "value", "peer", "detail", "quality")
+            if name in batch.schema.names
+            for text in batch.column(name).to_pylist()
+            if text
+        )
+    )
+
+
+_MESSAGE = b"\xff\xff\xff\xff"
+"""The first bytes of every Arrow message."""
+_WRONG = 0xFFFFFFFF
+"""XORed with a checksum to make it wrong."""
+_UNREADABLE = (pa.ArrowException, EOFError, OSError, ValueError, OverflowError, TypeError)

@@ -1,14 +1,26 @@
-"""A journal page by page, for those who read it from afar: each page is an Arrow stream of limited length.
+"""Pages of a journal, for readers without access to its files: Arrow streams of limited length.
 
-The metadata of a page's schema say how to go on: ``next`` is the ``seq`` (of events and of a path's history) or the
-``offset`` (of a tree) of the next page. A page of events always has one: at the end of the log it is the seq of the
-event that is yet to come. The last page of the others has none.
+The metadata of a page's schema say how to ask for the next one. ``next`` is a ``seq`` for events and for the history of
+a path, an ``offset`` for a tree. A page of events always has it: at the end of the log it is the seq of the next event
+to come. The last page of a tree or a history has none.
+
+Events are paged by seq, and each page reads only its own part of the log. A tree or a history is computed as a whole,
+so computing it again for every page would take quadratic time. ``PageCursors`` keeps what is left of such a table until
+the next page is asked for:
+
+    page 1: compute ---> rows 0..9 sent, rows 10..99 kept as (caller, arguments, 10)
+    page 2: kept table -> rows 10..19 sent, rows 20..99 kept as (caller, arguments, 20)
+
+A cursor is only a shortcut. When it has been dropped, the page is computed from the journal again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +30,66 @@ from jetbus.journal.reader import Journal
 from jetbus.rules import Rule
 
 ROWS_MAX = 20_000
-"""How many rows a page has at most."""
+"""Rows in a page, at most."""
 PAGE_BYTES = 4 << 20
-"""About how long a page may be, as far as whole batches allow."""
+"""Approximate size of a page of events; a page ends with the record batch that crosses it."""
+CURSORS_MAX = 4
+CURSOR_IDLE_S = 60.0
+"""Time after which a cursor that nobody has used is dropped."""
 NEXT = "next"
+TOTAL = "total"
 
 
-def events_page(
+class Remainder(NamedTuple):
+    """The rows of a table that are still to be sent."""
+
+    rows: pa.Table
+    total: int
+    """Rows of the whole table."""
+    kept_s: float = 0.0
+
+
+class PageCursors:
+    """Remainders of partly read tables, by caller, arguments and position. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        cursors_max: Callable[[], int] = lambda: CURSORS_MAX,
+        on_drop: Callable[[], None] = lambda: None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cursors_max = cursors_max
+        self._on_drop = on_drop
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._remainders: OrderedDict[Hashable, Remainder] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._remainders)
+
+    def take(self, key: Hashable) -> Remainder | None:
+        """Remove and return the remainder at a position, or None if the table has to be computed."""
+        with self._lock:
+            self._drop_idle()
+            return self._remainders.pop(key, None)
+
+    def put(self, key: Hashable, remainder: Remainder) -> None:
+        """Keep a remainder for the next page, dropping the oldest one beyond the limit."""
+        with self._lock:
+            self._drop_idle()
+            self._remainders[key] = remainder._replace(kept_s=self._monotonic_s())
+            self._remainders.move_to_end(key)
+            while len(self._remainders) > self._cursors_max():
+                self._remainders.popitem(last=False)
+                self._on_drop()
+
+    def _drop_idle(self) -> None:
+        oldest_s = self._monotonic_s() - CURSOR_IDLE_S
+        for key in [key for key, remainder in self._remainders.items() if remainder.kept_s < oldest_s]:
+            del self._remainders[key]
+
+
+def write_events_page(
     journal: Journal,
     rule: Rule | None = None,
     *,
@@ -36,25 +101,26 @@ def events_page(
     events: Iterable[str] | None = None,
     limit: int = ROWS_MAX,
 ) -> bytes:
-    """Events of a journal over one bus, in order."""
+    """Return a page of the events of a journal over one bus, in order of seq."""
     last = next(iter(journal.offsets().values()))["last"]
     end = last + 1 if seq_until is None else min(seq_until, last + 1)
-    wanted = None if columns is None else list(dict.fromkeys([*columns, "seq"]))
-    kept, rows, size, go_on = [], 0, 0, end
-    for batch in journal.read(rule, since, until, seq=seq, seq_until=end, columns=wanted, events=events):
+    # The seq of the last row says where the next page begins, so it is read even if the caller does not want it.
+    read_columns = None if columns is None else list(dict.fromkeys([*columns, "seq"]))
+    parts, rows, size_bytes, next_seq = [], 0, 0, end
+    for batch in journal.read(rule, since, until, seq=seq, seq_until=end, columns=read_columns, events=events):
         part = batch.slice(0, limit - rows)
-        kept.append(part)
+        parts.append(part)
         rows += part.num_rows
-        size += part.nbytes
-        if rows >= limit or size >= PAGE_BYTES:
-            go_on = part["seq"][-1].as_py() + 1
+        size_bytes += part.nbytes
+        if rows >= limit or size_bytes >= PAGE_BYTES:
+            next_seq = part["seq"][-1].as_py() + 1
             break
-    schema = journal.schema if wanted is None else pa.schema([journal.schema.field(name) for name in wanted])
-    table = pa.Table.from_batches(kept, schema=schema)
-    return _written(table if columns is None else table.select(list(columns)), {NEXT: go_on})
+    schema = journal.schema if read_columns is None else pa.schema(map(journal.schema.field, read_columns))
+    table = pa.Table.from_batches(parts, schema=schema)
+    return _encode_page(table if columns is None else table.select(list(columns)), {NEXT: next_seq})
 
 
-def tree_page(
+def write_tree_page(
     journal: Journal,
     instant: Instant | None = None,
     rule: Rule | None = None,
@@ -62,15 +128,27 @@ def tree_page(
     seq: int | None = None,
     offset: int = 0,
     limit: int = ROWS_MAX,
+    cursors: PageCursors | None = None,
+    caller: Hashable = None,
 ) -> bytes:
-    """The tree at an instant or after a seq, in order of creation."""
-    tree = journal.as_of(instant, rule, seq=seq)
-    page = tree.slice(offset, limit)
-    end = offset + page.num_rows
-    return _written(page, {"total": tree.num_rows, **({NEXT: end} if end < tree.num_rows else {})})
+    """Return a page of the tree at an instant or after a seq, in order of creation."""
+    cursors = PageCursors() if cursors is None else cursors
+    # The caller is part of the key: a remainder is what one user may see, and must never be sent to another.
+    key = ("tree", caller, repr(instant), repr(rule), seq)
+    # A first page is always computed anew, so that asking again shows what has happened since.
+    remainder = cursors.take((key, offset)) if offset else None
+    if remainder is None:
+        tree = journal.as_of(instant, rule, seq=seq)
+        remainder = Remainder(tree.slice(offset), tree.num_rows)
+    page, rest = remainder.rows.slice(0, limit), remainder.rows.slice(limit)
+    metadata = {TOTAL: remainder.total}
+    if rest.num_rows:
+        metadata[NEXT] = offset + page.num_rows
+        cursors.put((key, metadata[NEXT]), Remainder(rest, remainder.total))
+    return _encode_page(page, metadata)
 
 
-def history_page(
+def write_history_page(
     journal: Journal,
     path: str,
     since: Instant | None = None,
@@ -78,25 +156,36 @@ def history_page(
     *,
     seq: int = 0,
     limit: int = ROWS_MAX,
+    cursors: PageCursors | None = None,
+    caller: Hashable = None,
 ) -> bytes:
-    """The values of one path over time, from a seq on."""
-    table = journal.history(path, since, until)
-    table = table.filter(pc.greater_equal(table["seq"], seq))
-    left = table.num_rows > limit
-    return _written(table.slice(0, limit), {NEXT: table["seq"][limit].as_py()} if left else {})
+    """Return a page of the values of one path over time, from a seq on."""
+    cursors = PageCursors() if cursors is None else cursors
+    key = ("history", caller, path, repr(since), repr(until))
+    remainder = cursors.take((key, seq)) if seq else None
+    if remainder is None:
+        history = journal.history(path, since, until, typed=False)
+        history = history.filter(pc.greater_equal(history["seq"], seq))
+        remainder = Remainder(history, history.num_rows)
+    page, rest = remainder.rows.slice(0, limit), remainder.rows.slice(limit)
+    metadata = {}
+    if rest.num_rows:
+        metadata[NEXT] = rest["seq"][0].as_py()
+        cursors.put((key, metadata[NEXT]), Remainder(rest, remainder.total))
+    return _encode_page(page, metadata)
 
 
-def read_page(page: bytes) -> tuple[Any, int | None]:
-    """A page as a table, and how to go on."""
+def read_page(page: bytes) -> tuple[pa.Table, int | None]:
+    """Return a page as a table, and the ``seq`` or ``offset`` of the next page if there is one."""
     table = pa.ipc.open_stream(page).read_all()
-    go_on = (table.schema.metadata or {}).get(NEXT.encode())
-    return table, None if go_on is None else int(go_on)
+    next_position = (table.schema.metadata or {}).get(NEXT.encode())
+    return table, None if next_position is None else int(next_position)
 
 
-def _written(table: Any, metadata: Mapping[str, int]) -> bytes:
+def _encode_page(table: pa.Table, metadata: Mapping[str, int]) -> bytes:
     table = table.replace_schema_metadata({name: str(number) for name, number in metadata.items()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded

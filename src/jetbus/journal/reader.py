@@ -1,11 +1,11 @@
-"""The journal for readers: one object over one or more directories, giving Arrow batches and tables.
+"""The journal for readers: one object over one or more directories, which returns Arrow batches and tables.
 
     journal = jetbus.journal.open("/var/lib/jet")
     for batch in journal.read("plant/**", since="-2h"): ...
     journal.as_of("2026-03-01T12:00:00Z")
 
-It needs no lock and no writer, and reads while one writes, compacts or drops. With several directories every table has
-a column ``bus`` more and goes bus after bus; within one bus, events are in order of seq.
+It needs neither a lock nor a writer, and reads while others write, compact or drop segments. With several directories
+every table has an additional column ``bus`` and is ordered by bus; within a bus, events are in order of seq.
 """
 
 from __future__ import annotations
@@ -15,45 +15,57 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
-from jetbus.journal.errors import JournalError, NotAJournal
-from jetbus.journal.heartbeat import read_heartbeat
-from jetbus.journal.instants import Instant
-from jetbus.journal.scan import Cursor, Log, SpanPiece
-from jetbus.journal.segment import EVENTS, SCHEMA
-from jetbus.journal.sieve import Range, RuleLike, Sieve, as_rule
-from jetbus.journal.stats import Stats, stats_of
-from jetbus.journal.tree import TREE_EVENTS, difference
+from jetbus.journal.descriptions import (
+    DESCRIBING_EVENTS,
+    ELEMENT_EVENTS,
+    UNIT,
+    UnitTracker,
+    add_unit_column,
+    add_units_over_time,
+    list_elements,
+)
+from jetbus.journal.directory import read_heartbeat
+from jetbus.journal.errors import JournalError, JournalGone, NotAJournal
+from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
+from jetbus.journal.instants import Instant, write_instant
+from jetbus.journal.log import Cursor, Log, SpanPiece
+from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA
+from jetbus.journal.stats import Stats, collect_stats
+from jetbus.journal.tree import TREE, TREE_EVENTS, diff_trees
+from jetbus.journal.typed import add_typed_columns
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
 
 BUS = pa.field("bus", pa.string())
-HISTORY = ["ts", "seq", "event", "value", "peer"]
+HISTORY = ["ts", "seq", "event", "value", "peer", "source_ts", "quality"]
 
 Seqs = int | Mapping[str, int]
-"""A seq, or one for each bus by its name."""
+"""A seq for all buses, or one per bus name."""
 
 
 class Offsets(TypedDict):
-    """Where a log begins and ends; instants in microseconds, None while there is nothing."""
+    """First and last event of a log; instants in microseconds, None if the log is empty."""
 
     first: int
     last: int
     first_ts: int | None
     last_ts: int | None
     now: int | None
-    """How far time has come: events after ``last`` are not before it. It is ``last_ts`` if no more is known, because
-    nobody writes or the last event is recent."""
+    """Instant up to which the log is complete: events after ``last`` are not before it. It is ``last_ts`` if no later
+    instant is known, because nobody writes or the last event is recent."""
 
 
-class Which(TypedDict, total=False):
-    """Which events are read besides by rule and time, and which of their columns."""
+class ReadOptions(TypedDict, total=False):
+    """Further options of ``read``: a range of seqs, columns and kinds of events."""
 
     seq: Seqs | None
     seq_until: Seqs | None
@@ -62,42 +74,51 @@ class Which(TypedDict, total=False):
 
 
 def open(*directories: str | os.PathLike[str]) -> Journal:  # noqa: A001 - journal.open(...) is how it reads
-    """Open the journals in these directories for reading; a text may be a glob such as ``/var/lib/jet/*``.
+    """Open the journals in these directories for reading; text may be a glob such as ``/var/lib/jet/*``.
 
-    Raises ``NotAJournal`` for a directory that holds none.
+    Raises ``NotAJournal`` for a directory without a journal.
     """
-    found = [path for directory in directories for path in _globbed(directory)]
+    found = [path for directory in directories for path in _expand_glob(directory)]
     if not found:
-        raise NotAJournal(f"there is no journal at {', '.join(map(str, directories)) or 'no directory'}")
+        raise NotAJournal(f"no journal found in {', '.join(map(str, directories)) or 'an empty list of directories'}")
     return Journal(found)
 
 
-def _globbed(directory: str | os.PathLike[str]) -> list[Path]:
+def _expand_glob(directory: str | os.PathLike[str]) -> list[Path]:
     if not isinstance(directory, str) or not glob.has_magic(directory) or Path(directory).is_dir():
         return [Path(directory)]
     return [path for path in map(Path, sorted(glob.glob(directory))) if path.is_dir()]  # noqa: PTH207 - may be absolute
 
 
 class Journal:
-    """What one or more buses have recorded. Made by ``open``.
+    """Recorded events of one or more buses, created by ``open``.
 
-    ``since`` and ``seq`` are in the range, ``until`` and ``seq_until`` are not. Instants are datetimes, RFC 3339 texts,
-    ``"-2h"`` or microseconds; rules are texts, ``Rule`` or the keywords of ``jetbus.rules.rule``.
+    Ranges include ``since`` and ``seq`` and exclude ``until`` and ``seq_until``. Instants are datetimes, RFC 3339 text,
+    ``"-2h"`` or microseconds; rules are text, a ``Rule`` or the keywords of ``jetbus.rules.rule``.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
         logs = [Log(directory) for directory in directories]
-        self._logs = dict(zip(_bus_names(logs), logs, strict=True))
+        self._logs = dict(zip(_name_buses(logs), logs, strict=True))
         self._many = len(logs) > 1
+
+    def __repr__(self) -> str:
+        parts = []
+        for bus, log in self._logs.items():
+            pieces = log.view().pieces
+            times = f", {write_instant(pieces[0].ts_min_us)} to {write_instant(pieces[-1].ts_max_us)}" if pieces else ""
+            events = f"events {log.view().first} to {log.view().last}" if pieces else "empty"
+            parts.append(f"{bus!r} in {str(log.directory)!r}, {events}{times}")
+        return f"<Journal {'; '.join(parts)}>"
 
     @property
     def buses(self) -> list[str]:
-        """The names of the buses, as the column ``bus`` has them."""
+        """The names of the buses, as in the column ``bus``."""
         return list(self._logs)
 
     @property
-    def schema(self) -> Any:
-        """The columns of all events."""
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of events."""
         return self._with_bus(SCHEMA)
 
     # -- events
@@ -111,33 +132,36 @@ class Journal:
         seq_until: Seqs | None = None,
         columns: Sequence[str] | None = None,
         events: Iterable[str] | None = None,
-    ) -> Iterator[Any]:
-        """The events as record batches, up to what is committed now. With a rule, only events of matching paths.
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield events as record batches, up to the last one committed now; with a rule, events of matching paths.
 
-        ``JournalGone`` if ``seq``, or what follows an event already given, has been dropped.
+        Raises ``JournalGone`` if ``seq``, or an event after one already returned, has been dropped.
         """
         wanted = self._columns(columns)
-        kinds = _checked_events(events)
-        wanted_rule = as_rule(rule)
+        kinds = _check_events(events)
+        wanted_rule = to_rule(rule)
+        # Resolved before the first event is read: "-2h" means the same for all of them.
         ranges = {bus: self._range(bus, since, until, seq, seq_until) for bus in self._logs}
         return chain.from_iterable(
-            self._read_bus(bus, wanted, Sieve(wanted_rule, kinds, within), strict=seq is not None)
+            self._read_bus(bus, wanted, EventFilter(wanted_rule, kinds, within), strict=seq is not None)
             for bus, within in ranges.items()
         )
 
-    def _read_bus(self, bus: str, wanted: list[str], sieve: Sieve, *, strict: bool) -> Iterator[Any]:
+    def _read_bus(
+        self, bus: str, wanted: list[str], event_filter: EventFilter, *, strict: bool
+    ) -> Iterator[pa.RecordBatch]:
         log = self._logs[bus]
-        cursor = Cursor(sieve.within.seq, strict=strict)
-        return self._named(bus, log.read(cursor, _stored(wanted), sieve), wanted)
+        cursor = Cursor(event_filter.within.seq, strict=strict)
+        return self._add_bus_column(bus, log.read(cursor, _without_bus(wanted), event_filter), wanted)
 
     def table(
         self,
         rule: RuleLike | None = None,
         since: Instant | None = None,
         until: Instant | None = None,
-        **which: Unpack[Which],
-    ) -> Any:
-        """The same as one table in memory; it takes what ``read`` takes."""
+        **which: Unpack[ReadOptions],
+    ) -> pa.Table:
+        """Return the events as one table; the arguments are those of ``read``."""
         return self.reader(rule, since, until, **which).read_all()
 
     def reader(
@@ -145,23 +169,23 @@ class Journal:
         rule: RuleLike | None = None,
         since: Instant | None = None,
         until: Instant | None = None,
-        **which: Unpack[Which],
-    ) -> Any:
-        """The same as a ``RecordBatchReader``, which duckdb, polars and pandas take as a stream."""
+        **which: Unpack[ReadOptions],
+    ) -> pa.RecordBatchReader:
+        """Return the events as a ``RecordBatchReader``, a stream for duckdb, polars and pandas."""
         batches = self.read(rule, since, until, **which)
         schema = pa.schema([self.schema.field(name) for name in self._columns(which.get("columns"))])
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def dataset(self) -> Any:
-        """All events as an Arrow dataset, which can be asked again and again; in no order.
+    def dataset(self) -> pa.dataset.Dataset:
+        """Return all events as an Arrow dataset, which can be queried repeatedly and has no order.
 
-        What is compacted stays on disk and is skipped by path, seq and ts; what is not is loaded into memory.
+        Compacted events stay on disk and are skipped by path, seq and ts; the others are loaded into memory.
         """
-        import pyarrow.dataset as ds  # loads pandas where there is one, and nothing else here needs it
+        import pyarrow.dataset as ds  # imports pandas if it is installed
 
         return ds.dataset([part for bus in self._logs for part in self._datasets(bus)])
 
-    def _datasets(self, bus: str) -> Iterator[Any]:
+    def _datasets(self, bus: str) -> Iterator[pa.dataset.Dataset]:
         import pyarrow.dataset as ds
 
         log = self._logs[bus]
@@ -174,7 +198,7 @@ class Journal:
         yield ds.FileSystemDataset(fragments, self.schema, file_format, pa.fs.LocalFileSystem())
         upto = spans[-1].last if spans else 0
         cursor = Cursor(upto + 1, strict=bool(spans))
-        batches = self._named(bus, log.read(cursor, SCHEMA.names, Sieve()), self.schema.names)
+        batches = self._add_bus_column(bus, log.read(cursor, SCHEMA.names, EventFilter()), self.schema.names)
         yield ds.InMemoryDataset(pa.Table.from_batches(batches, schema=self.schema))
 
     def follow(
@@ -186,51 +210,62 @@ class Journal:
         *,
         columns: Sequence[str] | None = None,
         events: Iterable[str] | None = None,
-    ) -> Iterator[Any]:
-        """The events from ``seq`` on, and those to come as they are committed, until ``stop`` is set.
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the events from ``seq`` on, and new ones as they are committed, until ``stop`` is set.
 
-        Without ``seq`` it begins with the next event. Who falls behind retention is told with ``JournalGone``.
+        Without ``seq`` it begins with the next event. Raises ``JournalGone`` if retention overtakes the reader.
         """
         wanted = self._columns(columns)
         cursors = {
-            bus: Cursor(self._seq_of(bus, seq, log.view().last + 1), strict=True) for bus, log in self._logs.items()
+            bus: Cursor(self._seq_for(bus, seq, log.view().last + 1), strict=True) for bus, log in self._logs.items()
         }
-        return self._follow(cursors, wanted, Sieve(as_rule(rule), _checked_events(events)), stop, poll_s)
+        return self._follow(cursors, wanted, EventFilter(to_rule(rule), _check_events(events)), stop, poll_s)
 
     def _follow(
-        self, cursors: dict[str, Cursor], wanted: list[str], sieve: Sieve, stop: threading.Event | None, poll_s: float
-    ) -> Iterator[Any]:
+        self,
+        cursors: dict[str, Cursor],
+        wanted: list[str],
+        event_filter: EventFilter,
+        stop: threading.Event | None,
+        poll_s: float,
+    ) -> Iterator[pa.RecordBatch]:
         stopped = stop or threading.Event()
         while not stopped.is_set():
             before = [cursor.next_seq for cursor in cursors.values()]
             for bus, cursor in cursors.items():
-                for batch in self._named(bus, self._logs[bus].read(cursor, _stored(wanted), sieve), wanted):
+                for batch in self._add_bus_column(
+                    bus, self._logs[bus].read(cursor, _without_bus(wanted), event_filter), wanted
+                ):
                     yield batch
                     if stopped.is_set():
                         return
             if before == [cursor.next_seq for cursor in cursors.values()]:
                 stopped.wait(poll_s)
 
-    # -- the tree
+    # -- trees
 
-    def as_of(self, instant: Instant | None = None, rule: RuleLike | None = None, *, seq: Seqs | None = None) -> Any:
-        """The whole tree at an instant or just after a seq, in order of creation; without either, as it is now.
+    def as_of(
+        self, instant: Instant | None = None, rule: RuleLike | None = None, *, seq: Seqs | None = None
+    ) -> pa.Table:
+        """Return the tree at an instant or just after a seq, by default now, in order of creation.
 
-        Columns: path, kind, value, peer (the owner), detail (of its add), ts and seq (of its last event), created_seq.
+        Columns: path, kind, value, peer (the owner), detail (of its add, or of its last describe), ts and seq (of its
+        last value), created_seq, source_ts and quality (of its last value), unit.
         """
-        made = as_rule(rule)
+        made = to_rule(rule)
         trees = []
         for bus, log in self._logs.items():
-            trees.append(self._named_table(bus, self._tree(bus, log, instant, seq, made)))
+            tree = add_unit_column(self._tree(bus, log, instant, seq, made))
+            trees.append(self._add_bus_column_to_table(bus, tree))
         return pa.concat_tables(trees).combine_chunks() if self._many else trees[0]
 
-    def diff(self, a: Instant, b: Instant, rule: RuleLike | None = None) -> Any:
-        """What is added, removed and changed from one instant to another: path, what, before, after."""
-        made = as_rule(rule)
+    def diff(self, a: Instant, b: Instant, rule: RuleLike | None = None) -> pa.Table:
+        """Return the differences between the trees at two instants; columns: path, what, before, after."""
+        made = to_rule(rule)
         found = []
         for bus, log in self._logs.items():
             before, after = (self._tree(bus, log, instant, None, made) for instant in (a, b))
-            found.append(self._named_table(bus, difference(before, after)))
+            found.append(self._add_bus_column_to_table(bus, diff_trees(before, after)))
         return pa.concat_tables(found).combine_chunks() if self._many else found[0]
 
     def history(
@@ -240,17 +275,74 @@ class Journal:
         until: Instant | None = None,
         *,
         events: Iterable[str] = TREE_EVENTS,
-    ) -> Any:
-        """The values of one path over time: ts, seq, event, value, peer; ``events`` may ask for ``set``, ``call``."""
-        return self.table(make_rule(equals=path), since, until, columns=[*self._bus_column, *HISTORY], events=events)
+        typed: bool = True,
+    ) -> pa.Table:
+        """Return the values of one path over time.
 
-    # -- what there is
+        Columns: ts, seq, event, value, num, text, flag, json, peer, source_ts, quality, unit. A value is JSON text in
+        ``value``, and in the column of its type; ``typed=False`` leaves those out. ``events`` selects other kinds of
+        events, such as ``set``, ``call`` or ``past``.
+        """
+        rule, wanted = make_rule(equals=path), _check_events(events) or []
+        kinds = list(dict.fromkeys([*wanted, *DESCRIBING_EVENTS]))
+        found = []
+        for bus in self._logs:
+            filtered = EventFilter(rule, kinds, self._range(bus, since, until, None, None))
+            batches = self._read_bus(bus, [*HISTORY, "detail"], filtered, strict=False)
+            schema = pa.schema([SCHEMA.field(name) for name in [*HISTORY, "detail"]])
+            rows = pa.Table.from_batches(batches, schema).combine_chunks()
+            rows = add_units_over_time(rows, self._detail_before(bus, rule, rows))
+            rows = rows.filter(pc.is_in(rows["event"], value_set=pa.array(wanted, pa.string())))
+            found.append(self._add_bus_column_to_table(bus, rows.select([*HISTORY, UNIT.name])))
+        table = pa.concat_tables(found).combine_chunks() if self._many else found[0]
+        return add_typed_columns(table) if typed else table
+
+    def track_units(self, bus: str, seq: int, rule: RuleLike | None = None) -> UnitTracker:
+        """Return a tracker that knows the units of a bus just before an event."""
+        try:
+            tree = snapshots.read_tree_at_seq(self._logs[bus], seq - 1, to_rule(rule)) if seq > 1 else None
+        except JournalGone:
+            tree = None
+        return UnitTracker(tree)
+
+    def _detail_before(self, bus: str, rule: Rule, rows: pa.Table) -> str | None:
+        """Return the detail of an element just before the first of its events, unless that event adds it."""
+        if not rows.num_rows or rows["event"][0].as_py() == "add":
+            return None
+        try:
+            tree = snapshots.read_tree_at_seq(self._logs[bus], rows["seq"][0].as_py() - 1, rule)
+        except JournalGone:
+            return None
+        return tree["detail"][0].as_py() if tree.num_rows else None
+
+    def elements(
+        self, rule: RuleLike | None = None, since: Instant | None = None, until: Instant | None = None
+    ) -> pa.Table:
+        """Return the elements of a time and their descriptions, one row for each time that a description was valid.
+
+        Columns: path, kind, schema (JSON text), unit, minimum, maximum, valid_from, valid_to (null if still valid).
+        """
+        made, found = to_rule(rule), []
+        for bus, log in self._logs.items():
+            within = self._range(bus, since, until, None, None)
+            tree = TREE.empty_table()
+            with suppress(JournalGone):
+                if since is not None:
+                    tree = snapshots.read_tree_at_instant(log, within.since_us - 1, made)
+            events = EventFilter(made, ELEMENT_EVENTS, within, always=CLEARING_EVENTS)
+            columns = ["event", "kind", "path", "ts", "detail"]
+            batches = self._read_bus(bus, columns, events, strict=False)
+            rows = list_elements(tree, within.since_us, batches)
+            found.append(self._add_bus_column_to_table(bus, rows))
+        return pa.concat_tables(found).combine_chunks() if self._many else found[0]
+
+    # -- extent and statistics
 
     def offsets(self) -> dict[str, Offsets]:
-        """The first and last event of each bus that can be read now, and how far time has come there."""
+        """Return the first and last event of each bus, and the instant up to which its log is complete."""
         found = {}
         for bus, log in self._logs.items():
-            heartbeat = read_heartbeat(log.directory)  # before the log, which then has all that happened until it
+            heartbeat = read_heartbeat(log.directory)  # before the log: see there
             view = log.view()
             first_ts = view.pieces[0].ts_min_us if view.pieces else None
             last_ts = view.pieces[-1].ts_max_us if view.pieces else None
@@ -261,16 +353,16 @@ class Journal:
         return found
 
     def stats(self, *, top: int = 10) -> dict[str, Stats]:
-        """For each bus what it has recorded: events, bytes, kinds of events, top talkers, gaps, files."""
-        return {bus: stats_of(log, top) for bus, log in self._logs.items()}
+        """Return statistics of each bus: events, bytes, kinds of events, top talkers, gaps, files."""
+        return {bus: collect_stats(log, top) for bus, log in self._logs.items()}
 
-    # -- small things
+    # -- helpers
 
     @property
     def _bus_column(self) -> list[str]:
         return [BUS.name] if self._many else []
 
-    def _with_bus(self, schema: Any) -> Any:
+    def _with_bus(self, schema: pa.Schema) -> pa.Schema:
         return schema.insert(0, BUS) if self._many else schema
 
     def _columns(self, columns: Sequence[str] | None) -> list[str]:
@@ -278,36 +370,38 @@ class Journal:
         if columns is None:
             return list(known)
         if unknown := [name for name in columns if name not in known]:
-            raise JournalError(f"there is no column {', '.join(unknown)}; there are {', '.join(known)}")
+            raise JournalError(f"unknown column {', '.join(unknown)}; choose from {', '.join(known)}")
         return list(dict.fromkeys(columns))
 
     def _range(
         self, bus: str, since: Instant | None, until: Instant | None, seq: Seqs | None, seq_until: Seqs | None
-    ) -> Range:
-        wide = Range()
-        return Range(
-            self._seq_of(bus, seq, wide.seq),
-            self._seq_of(bus, seq_until, wide.seq_until),
+    ) -> LogRange:
+        wide = LogRange()
+        return LogRange(
+            self._seq_for(bus, seq, wide.seq),
+            self._seq_for(bus, seq_until, wide.seq_until),
             wide.since_us if since is None else self._logs[bus].instant_us(since),
             wide.until_us if until is None else self._logs[bus].instant_us(until),
         )
 
-    def _seq_of(self, bus: str, seq: Seqs | None, default: int) -> int:
+    def _seq_for(self, bus: str, seq: Seqs | None, default: int) -> int:
         if isinstance(seq, Mapping):
             return seq.get(bus, default)
         return default if seq is None else seq
 
-    def _tree(self, bus: str, log: Log, instant: Instant | None, seq: Seqs | None, rule: Rule | None) -> Any:
-        """The tree of a bus that is asked for by instant or by seq."""
+    def _tree(self, bus: str, log: Log, instant: Instant | None, seq: Seqs | None, rule: Rule | None) -> pa.Table:
+        """Return the tree of one bus at an instant or after a seq."""
         if seq is not None and instant is not None:
-            raise JournalError("a tree is asked for by its instant or by its seq, not by both")
+            raise JournalError("give either an instant or a seq for a tree, not both")
         if instant is not None:
-            return snapshots.tree_then(log, log.instant_us(instant), rule)
+            return snapshots.read_tree_at_instant(log, log.instant_us(instant), rule)
         last = log.view().last
-        return snapshots.tree_at(log, min(self._seq_of(bus, seq, last), last), rule)
+        return snapshots.read_tree_at_seq(log, min(self._seq_for(bus, seq, last), last), rule)
 
-    def _named(self, bus: str, batches: Iterable[Any], wanted: list[str]) -> Iterator[Any]:
-        """The batches with the name of the bus, where it is wanted."""
+    def _add_bus_column(
+        self, bus: str, batches: Iterable[pa.RecordBatch], wanted: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the column ``bus``, if it is wanted."""
         if BUS.name not in wanted:
             yield from batches
             return
@@ -317,24 +411,24 @@ class Journal:
             schema = pa.schema([self.schema.field(name) for name in wanted])
             yield pa.RecordBatch.from_arrays([columns[name] for name in wanted], schema=schema)
 
-    def _named_table(self, bus: str, table: Any) -> Any:
+    def _add_bus_column_to_table(self, bus: str, table: pa.Table) -> pa.Table:
         return table.add_column(0, BUS, pa.repeat(pa.scalar(bus), table.num_rows)) if self._many else table
 
 
-def _stored(wanted: list[str]) -> list[str]:
+def _without_bus(wanted: list[str]) -> list[str]:
     return [name for name in wanted if name != BUS.name]
 
 
-def _checked_events(events: Iterable[str] | None) -> list[str] | None:
+def _check_events(events: Iterable[str] | None) -> list[str] | None:
     if events is None:
         return None
     kinds = [events] if isinstance(events, str) else list(events)
     if unknown := [kind for kind in kinds if kind not in EVENTS]:
-        raise JournalError(f"there is no event {', '.join(unknown)}; there are {', '.join(EVENTS)}")
+        raise JournalError(f"unknown event {', '.join(unknown)}; choose from {', '.join(EVENTS)}")
     return kinds
 
 
-def _bus_names(logs: Sequence[Log]) -> list[str]:
-    """The names of the buses, with the directory where two are of one name."""
+def _name_buses(logs: Sequence[Log]) -> list[str]:
+    """Return the names of the buses, with the directory where two have the same name."""
     names = Counter(log.identity.bus for log in logs)
     return [log.identity.bus if names[log.identity.bus] == 1 else f"{log.identity.bus}:{log.directory}" for log in logs]

@@ -1,22 +1,28 @@
-"""Segments on disk: the schema of the events, how files are named, which there are, and how they are made durable.
+"""Segment files: the schema of events, file names, and durable writes.
 
 A segment is an Arrow IPC stream that any Arrow tool can read, named by the seq of its first event. The one being
-written has no end-of-stream mark yet; a sealed one has and never changes again.
+written has no end-of-stream mark yet; a sealed one has, and never changes again.
 
 Texts are plain strings, compressed with lz4. Measured by ``bench/journal_write.py`` on changes of 1,000 states
-(numbers, paths of 20 to 30 characters): dictionary-encoded paths make a segment 0.79 times as big with lz4, 0.78 with
-zstd and 0.69 without compression, and take at least 1.3 times as long to encode with lz4. For that fifth a batch could
-not be read without all before it: the index could not lead to it, and one torn dictionary would spoil all that
-follows. Against no compression lz4 makes a segment 0.42 times as big and zstd 0.23, and zstd takes about 1.7 times as
-long as lz4 to encode; whoever wants small files compacts.
+(numbers, paths of 20 to 30 characters): dictionary-encoded paths make a segment 0.79 times as large with lz4, 0.78 with
+zstd and 0.69 without compression, and take at least 1.3 times as long to encode with lz4. They also make a batch depend
+on all batches before it: the index could not lead to it, and one torn dictionary would spoil everything after it.
+Compared with no compression, lz4 makes a segment 0.42 times as large and zstd 0.23, and zstd takes about 1.7 times as
+long as lz4 to encode. Compaction is for those who want small files.
+
+There are two layouts. Most events have neither a source time nor a quality, so a **plain** segment has no columns for
+them and costs what it would cost if they did not exist. A segment with at least one event that has either is
+**stamped** and has two columns more. The schema at the beginning of a segment says which layout it has; readers return
+nulls for the columns that a plain segment lacks. Journals of earlier versions have plain segments only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypedDict
 
 import pyarrow as pa
 
@@ -30,16 +36,45 @@ SCHEMA = pa.schema(
         ("value", pa.string()),
         ("peer", pa.string()),
         ("detail", pa.string()),
+        ("source_ts", pa.timestamp("us", tz="UTC")),
+        ("quality", pa.string()),
     ]
 )
 """The columns of every event, in this order."""
 
-EVENTS = ("add", "change", "remove", "set", "call", "peer", "gone", "start", "stop", "gap")
-"""All that the column ``event`` can say."""
+
+class JournalRow(TypedDict, total=False):
+    """An event or an element of a tree as a Python dict; which members it has depends on the columns that were read."""
+
+    seq: int
+    ts: datetime
+    event: str
+    kind: str | None
+    path: str
+    """None in events of the whole bus, such as ``start``; queries for paths never return those."""
+    value: str | None
+    """JSON text, as are detail and quality."""
+    peer: str | None
+    detail: str | None
+    source_ts: datetime | None
+    quality: str | None
+    unit: str | None
+    """The unit that was valid then, in a tree or a history."""
+    created_seq: int
+    """The seq of its add, in a tree."""
+    bus: str
+    """Only in journals of several buses."""
+
+
+STAMPS = ("source_ts", "quality")
+"""The columns that only stamped segments have."""
+
+EVENTS = ("add", "change", "remove", "describe", "past", "set", "call", "peer", "gone", "start", "stop", "gap")
+"""The values of the column ``event``."""
 CLEARING_EVENTS = ("start", "stop")
-"""Those after which nothing is on the bus."""
+"""Events after which the tree is empty."""
 KINDS = ("state", "method", None)
-"""All that the column ``kind`` can say."""
+"""The values of the column ``kind``."""
 
 SEGMENT = ".arrows"
 INDEX = ".index"
@@ -48,24 +83,62 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-"""The modes of new files and directories: what a bus said is not for every user of the machine."""
+"""Modes of new files and directories: other users of the machine have no access."""
 
 _SEQ_DIGITS = 20
 
 
-def _schema_bytes() -> bytes:
+class Layout(NamedTuple):
+    """The columns of a segment."""
+
+    schema: pa.Schema
+    schema_bytes: bytes
+    """The first bytes of a segment with this layout. A batch can be read on its own if they precede it."""
+
+
+def _make_layout(schema: pa.Schema) -> Layout:
     sink = pa.BufferOutputStream()
-    pa.ipc.new_stream(sink, SCHEMA).close()
+    pa.ipc.new_stream(sink, schema).close()
     whole: bytes = sink.getvalue().to_pybytes()
-    return whole.removesuffix(END_OF_STREAM)
+    return Layout(schema, whole.removesuffix(END_OF_STREAM))
 
 
-SCHEMA_BYTES = _schema_bytes()
-"""How every segment begins; a batch needs only this before it to be read on its own."""
+PLAIN = _make_layout(pa.schema([field for field in SCHEMA if field.name not in STAMPS]))
+"""The layout of segments whose events have neither a source time nor a quality."""
+STAMPED = _make_layout(SCHEMA)
+SCHEMA_BYTES_MAX = len(STAMPED.schema_bytes)
+
+
+def find_layout(data: bytes | memoryview) -> Layout:
+    """Return the layout of a segment, given its first ``SCHEMA_BYTES_MAX`` bytes or more.
+
+    A segment whose beginning is damaged counts as plain: its batches can be read without the columns of a stamped one.
+    """
+    for layout in (PLAIN, STAMPED):
+        if data[: len(layout.schema_bytes)] == layout.schema_bytes:
+            return layout
+    # Another version of Arrow may have written the same schema in other bytes.
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError, EOFError, ValueError):
+        return PLAIN
+    return STAMPED if schema.equals(SCHEMA) else PLAIN
+
+
+def fill_columns(batch: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
+    """Return these columns of a batch, with nulls for those that its segment or file does not have."""
+    absent = [name for name in columns if batch.schema.get_field_index(name) < 0]
+    if not absent:
+        return batch.select(columns)
+    fields = [SCHEMA.field(name) for name in columns]
+    arrays = [
+        pa.nulls(batch.num_rows, field.type) if field.name in absent else batch.column(field.name) for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 class Segment(NamedTuple):
-    """One segment: its files and its first seq."""
+    """A segment: its files and its first seq."""
 
     path: Path
     first_seq: int
@@ -76,26 +149,26 @@ class Segment(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Segment and index together; 0 when they are gone."""
+        """Size of segment and index together; 0 if they do not exist."""
         return _size_of(self.path) + _size_of(self.index_path)
 
 
-def seq_name(seq: int) -> str:
-    """A seq as it is in file names: they sort as the numbers do.
+def format_seq(seq: int) -> str:
+    """Return a seq as in file names, which sort in the order of the numbers.
 
-    >>> seq_name(42)
+    >>> format_seq(42)
     '00000000000000000042'
     """
     return f"{seq:0{_SEQ_DIGITS}}"
 
 
-def segment_at(directory: Path, first_seq: int) -> Segment:
-    """The segment that begins with this seq, whether there is one or not."""
-    return Segment(directory / (seq_name(first_seq) + SEGMENT), first_seq)
+def locate_segment(directory: Path, first_seq: int) -> Segment:
+    """Return the segment that begins with this seq, whether it exists or not."""
+    return Segment(directory / (format_seq(first_seq) + SEGMENT), first_seq)
 
 
 def list_segments(directory: Path) -> list[Segment]:
-    """All segments there are, oldest first. Only the last can be unsealed."""
+    """Return all segments, oldest first. Only the last can be unsealed."""
     found = []
     with os.scandir(directory) as files:
         for file in files:
@@ -106,7 +179,7 @@ def list_segments(directory: Path) -> list[Segment]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there whole or not at all, whatever happens meanwhile."""
+    """Write a small file atomically and durably: a crash leaves the old version or the new one."""
     fresh = path.with_name(path.name + ".tmp")
     with open_private(fresh) as file:
         file.write(data)
@@ -117,13 +190,13 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a new file of a journal for writing; an older one of that name is emptied."""
+    """Open a file of a journal for writing, created with ``FILE_MODE`` or truncated."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, FILE_MODE), "wb")
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable, as far as the file system can."""
+    """Make the names in a directory durable, if the file system supports it."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

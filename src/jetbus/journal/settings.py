@@ -1,4 +1,4 @@
-"""What can be set about writing a journal, with its defaults. Checked when made, so that nobody else has to."""
+"""Settings of a journal's writer, with defaults. They are checked on construction."""
 
 from __future__ import annotations
 
@@ -26,39 +26,41 @@ _AT_LEAST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a journal is written.
+    """Settings of a writer.
 
     >>> Settings(fsync="always", keep_s=7 * 86_400).compression
     'lz4'
     """
 
     fsync: Fsync = "interval"
-    """When the disk must have it: before a commit returns, every ``fsync_ms``, or when the system likes."""
+    """Events are forced to disk before a commit returns, every ``fsync_ms``, or when the system decides."""
     flush_ms: int = 50
-    """How often the owner of a writer commits."""
+    """Interval at which the owner of a writer commits."""
     flush_events: int = 10_000
-    """How many events it lets wait at most before it commits."""
+    """Number of events after which the owner commits earlier."""
     fsync_ms: int = 1000
     segment_bytes: int = 64 * 1024 * 1024
-    """A segment of this size is sealed."""
+    """Size at which a segment is sealed."""
     segment_age_s: float = 3600
-    """A segment of this age is sealed, whatever its size."""
+    """Age at which a segment is sealed."""
     keep_bytes: int | None = None
-    """Old segments are dropped while all together are bigger; the newest stays."""
+    """Total size beyond which the oldest segments are dropped; the newest stays."""
     keep_s: float | None = None
-    """Segments whose last event is older are dropped; the newest stays."""
+    """Age of its last event at which a segment is dropped; the newest stays."""
     compression: Compression | None = "lz4"
     bus: str | None = None
-    """The name of the bus; the host's if the journal has none yet."""
+    """Name of the bus; by default the journal's present name, else the host's."""
+    only_changes: bool = False
+    """True if a value is not recorded again while it stays the same."""
     buffered_bytes_max: int = 256 * 1024 * 1024
-    """What waits in memory while the disk refuses; beyond it the oldest events are dropped and counted as missed."""
+    """Memory for events while the disk fails; beyond it the oldest are dropped and counted as missed."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 words = ", ".join(str(choice) for choice in choices)
-                raise ValueError(f"{name} is one of {words}, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be one of {words}, not {getattr(self, name)!r}")
         for name, least in _AT_LEAST.items():
-            given = getattr(self, name)
-            if given is not None and given < least:
-                raise ValueError(f"{name} is at least {least}, not {given!r}")
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise ValueError(f"{name} must be at least {least}, not {number!r}")

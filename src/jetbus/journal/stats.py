@@ -1,36 +1,37 @@
-"""What a log consists of, in numbers: how much, of which kind, who talks most, and where something is missing."""
+"""Statistics of a log: how many events of which kind, the busiest paths and peers, and missing events."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetbus.journal.scan import Cursor, Log, SpanPiece
-from jetbus.journal.sieve import Range, Sieve
+from jetbus.journal.filters import EventFilter, LogRange
+from jetbus.journal.log import Cursor, Log, SpanPiece
+from jetbus.journal.segment import JournalRow
 
 GAPS_MAX = 1000
-"""Gaps that are listed, at the most, the youngest; all are counted."""
+"""Gaps that are listed, at most; the latest are. All are counted."""
 
 
 @dataclass
 class Stats:
-    """What a bus has recorded."""
+    """Statistics of the log of one bus."""
 
     events: int = 0
     bytes: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
-    """How many there are of each kind of event."""
+    """Number of events of each kind."""
     top_paths: list[tuple[str, int]] = field(default_factory=list)
-    """The paths with the most events, the busiest first."""
+    """Paths with the most events, the busiest first."""
     top_peers: list[tuple[str, int]] = field(default_factory=list)
-    gaps: list[dict[str, Any]] = field(default_factory=list)
-    """When something was missed: seq, ts and detail of the gap events."""
+    gaps: list[JournalRow] = field(default_factory=list)
+    """Seq, ts and detail of the ``gap`` events."""
     holes: list[tuple[int, int]] = field(default_factory=list)
-    """First and last seq of stretches that are not there although earlier ones are."""
+    """First and last seq of missing parts in the middle of the log."""
     segments: int = 0
     parquet_files: int = 0
     first: int = 1
@@ -39,8 +40,8 @@ class Stats:
     last_ts: int | None = None
 
 
-def stats_of(log: Log, top: int) -> Stats:
-    """Count everything in a log."""
+def collect_stats(log: Log, top: int) -> Stats:
+    """Return the statistics of a log."""
     view = log.view()
     spans = [piece for piece in view.pieces if isinstance(piece, SpanPiece)]
     stats = Stats(
@@ -60,25 +61,25 @@ def stats_of(log: Log, top: int) -> Stats:
         if piece.first > next_seq:
             stats.holes.append((next_seq, piece.first - 1))
         next_seq = piece.last + 1
-        within, gaps = Range(piece.first, next_seq), kinds["gap"]
-        for batch in log.read(Cursor(piece.first, strict=False), ["event", "path", "peer"], Sieve(within=within)):
+        within, gaps = LogRange(piece.first, next_seq), kinds["gap"]
+        for batch in log.read(Cursor(piece.first, strict=False), ["event", "path", "peer"], EventFilter(within=within)):
             stats.events += batch.num_rows
             for counter, column in ((kinds, "event"), (paths, "path"), (peers, "peer")):
-                counter.update(_counts(batch.column(column)))
+                counter.update(_count_texts(batch.column(column)))
         if kinds["gap"] > gaps:
-            stats.gaps = [*stats.gaps, *_gaps(log, within)][-GAPS_MAX:]
+            stats.gaps = [*stats.gaps, *_read_gaps(log, within)][-GAPS_MAX:]
     stats.kinds = dict(kinds.most_common())
     stats.top_paths, stats.top_peers = paths.most_common(top), peers.most_common(top)
     return stats
 
 
-def _counts(column: Any) -> dict[str, int]:
+def _count_texts(column: pa.Array) -> dict[str, int]:
     counted = pc.value_counts(column)
     pairs = zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
     return {text: count for text, count in pairs if text is not None}
 
 
-def _gaps(log: Log, within: Range) -> Iterator[dict[str, Any]]:
-    sieve = Sieve(events=["gap"], within=within)
-    for batch in log.read(Cursor(within.seq, strict=False), ["seq", "ts", "detail"], sieve):
+def _read_gaps(log: Log, within: LogRange) -> Iterator[JournalRow]:
+    event_filter = EventFilter(events=["gap"], within=within)
+    for batch in log.read(Cursor(within.seq, strict=False), ["seq", "ts", "detail"], event_filter):
         yield from batch.to_pylist()

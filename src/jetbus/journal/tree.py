@@ -1,28 +1,34 @@
-"""The tree of a bus, told from its events: whole columns at a time, never event by event.
+"""The tree of a bus, computed from its events: on whole columns, never event by event.
 
-What counts is the last event of each path. Its ``add`` says kind, owner and detail; the last ``add`` or ``change`` says
-the value. ``remove`` ends an element, ``start`` and ``stop`` of the daemon end them all. A ``change`` of a path that is
-not there counts as its ``add``: the log began in the middle, or a gap has swallowed it.
+The last event of each path decides. The ``add`` of an element gives its kind, owner and detail; its last ``add`` or
+``change`` gives its value. ``remove`` ends an element, ``start`` and ``stop`` of the daemon end all of them. A
+``change`` of a path that does not exist counts as its ``add``: the log began in the middle, or a gap has swallowed it.
+``describe`` replaces the detail of an element, which has its schema, and nothing else. Values of the ``past`` are no
+part of a tree.
 
-A tree is a table of ``TREE`` columns, one row per element; ``in_order`` puts them in order of creation.
+A tree is a table with the columns of ``TREE``, one row per element. Building it takes a batch of events at a time:
+
+    tree  +  events of 262,144 rows  -->  for each path: row of its last event, last remove, last add
+          -->  drop paths that are removed, keep paths without events, take the columns of the rest by row number
+
+Each distinct path is hashed once per batch; everything else is arithmetic on row numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetbus.journal.filters import PathFilter, mask_values
 from jetbus.journal.segment import CLEARING_EVENTS
-from jetbus.journal.sieve import PathSieve, value_mask
 from jetbus.rules import Rule
 
 TREE_EVENTS = ("add", "change", "remove")
 
-FOLD_ROWS = 1 << 18
-"""Events that are gathered before they are folded into the tree: enough to be quick, few enough to stay small."""
+APPLY_ROWS = 1 << 18
+"""Events that are collected before they are applied to the tree: a balance of speed and memory."""
 
 TREE = pa.schema(
     [
@@ -34,58 +40,69 @@ TREE = pa.schema(
         ("ts", pa.timestamp("us", "UTC")),
         ("seq", pa.int64()),
         ("created_seq", pa.int64()),
+        ("source_ts", pa.timestamp("us", "UTC")),
+        ("quality", pa.string()),
     ]
 )
 DIFF = pa.schema([("path", pa.string()), ("what", pa.string()), ("before", pa.string()), ("after", pa.string())])
 
-COLUMNS = ["seq", "ts", "event", "kind", "path", "value", "peer", "detail"]
-"""The columns of events that a tree is made from."""
+COLUMNS = ["seq", "ts", "event", "kind", "path", "value", "peer", "detail", "source_ts", "quality"]
+"""The columns of events that a tree is built from."""
+_LATEST = ["value", "ts", "seq", "source_ts", "quality"]
 _ORIGIN = ["kind", "peer", "detail", "created_seq"]
 _NO_ROW = pa.nulls(1, pa.int32())[0]
-"""Not by ``pa.scalar``, which loads pandas."""
+"""Not made by ``pa.scalar``, which imports pandas."""
 
 
-def empty() -> Any:
-    """The tree of a bus that nothing is on."""
+def make_empty_tree() -> pa.Table:
+    """Return a tree without elements."""
     return TREE.empty_table()
 
 
-class Replay:
-    """A tree that events are fed to in order of seq; None as the start: what was there before is not known."""
+def complete_tree(tree: pa.Table) -> pa.Table:
+    """Return a tree with the columns that snapshots of earlier versions lack."""
+    for field in TREE:
+        if tree.schema.get_field_index(field.name) < 0:
+            tree = tree.append_column(field, pa.nulls(tree.num_rows, field.type))
+    return tree
 
-    def __init__(self, tree: Any | None) -> None:
-        self._tree = empty() if tree is None else tree
-        self._batches: list[Any] = []
+
+class TreeBuilder:
+    """Applies events to a tree, in order of seq. Start with None if the previous tree is unknown."""
+
+    def __init__(self, tree: pa.Table | None) -> None:
+        self._tree = make_empty_tree() if tree is None else tree
+        self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self.known = tree is not None
-        """Whether the tree is certain: the start was known, or the bus was empty at some event since."""
+        """True if the tree is complete: the start was known, or an event has cleared the tree since."""
 
-    def feed(self, batches: Iterable[Any]) -> None:
-        """Go on with these record batches."""
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add the events of these record batches."""
         for batch in batches:
             self._batches.append(batch)
             self._rows += batch.num_rows
-            if self._rows >= FOLD_ROWS:
-                self._fold()
+            if self._rows >= APPLY_ROWS:
+                self._apply_pending()
 
-    def tree(self) -> Any:
-        """The tree after all that was fed, in no order."""
-        self._fold()
+    def build(self) -> pa.Table:
+        """Return the tree after all added events, in no order."""
+        self._apply_pending()
         return self._tree
 
-    def _fold(self) -> None:
+    def _apply_pending(self) -> None:
         if not self._batches:
             return
         events = pa.Table.from_batches(self._batches)
         self._batches, self._rows = [], 0
-        events, cleared = _since_clear(events)
+        events, cleared = _drop_before_clearing(events)
         if cleared:
-            self._tree, self.known = empty(), True
-        self._tree = _after(self._tree, events)
+            self._tree, self.known = make_empty_tree(), True
+        self._tree = _apply_descriptions(_apply_events(self._tree, events), events)
 
 
-def _since_clear(events: Any) -> tuple[Any, bool]:
-    """The events after the last that emptied the bus, and whether there was one."""
+def _drop_before_clearing(events: pa.Table) -> tuple[pa.Table, bool]:
+    """Return the events after the last one that cleared the tree, and whether there was one."""
     clearing = pc.is_in(events["event"], value_set=pa.array(CLEARING_EVENTS))
     if not pc.any(clearing).as_py():
         return events, False
@@ -93,97 +110,121 @@ def _since_clear(events: Any) -> tuple[Any, bool]:
     return events.slice(last + 1), True
 
 
-def _numbers(count: int) -> Any:
+def _numbers(count: int) -> pa.Array:
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), count)), 1)
 
 
-class _Rows:
-    """Where the events of each path stand, asked for all paths at once. Paths are hashed once; all else is numbers."""
+class _RowsByPath:
+    """Row numbers of the events of each path, for all paths at once."""
 
-    def __init__(self, events: Any) -> None:
+    def __init__(self, events: pa.Table) -> None:
         encoded = events["path"].combine_chunks().dictionary_encode()
         self.paths, self._of = encoded.dictionary, encoded.indices
         self._events = events["event"]
 
-    def last(self, event: str | None = None) -> Any:
-        """For each path its last row, of this event if one is named; null if there is none."""
+    def last(self, event: str | None = None) -> pa.Array:
+        """Return the last row of each path, optionally of one kind of event; null if there is none."""
         return self._last(self._of if event is None else self._where(pc.equal(self._events, event)))
 
-    def first_after(self, rows: Any) -> Any:
-        """For each path its first row after the one that is given for it."""
+    def first_after(self, rows: pa.Array) -> pa.Array:
+        """Return the first row of each path after the given row of that path."""
+        # Reversed, the first row is the last one.
         count = len(self._of)
         upwards = _numbers(count)
         later = self._where(pc.greater(upwards, rows.take(self._of)))
         return pc.subtract(count - 1, self._last(later.take(pc.subtract(count - 1, upwards))))
 
-    def _where(self, mask: Any) -> Any:
+    def _where(self, mask: pa.Array) -> pa.Array:
         return pc.if_else(mask, self._of, _NO_ROW)
 
-    def _last(self, of: Any) -> Any:
+    def _last(self, of: pa.Array) -> pa.Array:
         of = of.combine_chunks() if isinstance(of, pa.ChunkedArray) else of
-        return pc.inverse_permutation(of, max_index=len(self.paths) - 1)  # of several rows it gives the last
+        # A scatter: position ``of[row]`` gets ``row``. Where several rows have the same path, the last one wins.
+        return pc.inverse_permutation(of, max_index=len(self.paths) - 1)
 
 
-def _after(tree: Any, events: Any) -> Any:
-    """The tree after these events, which are in order and do not empty the bus."""
+def _apply_events(tree: pa.Table, events: pa.Table) -> pa.Table:
+    """Return the tree after these events, which are in order and do not clear the tree."""
     in_tree = pc.is_in(events["event"], value_set=pa.array(TREE_EVENTS))
     if not pc.all(in_tree).as_py():
         events = events.filter(in_tree)
     if not events.num_rows:
         return tree
-    rows = _Rows(events)
+    # From here on, an array has one item per distinct path of the events, which is a row number or null.
+    rows = _RowsByPath(events)
     untouched = tree.filter(pc.invert(pc.is_in(tree["path"], value_set=rows.paths)))
     last, removed = rows.last(), pc.fill_null(rows.last("remove"), -1)
     alive = pc.greater(last, removed)
+    # The origin of an element is its last add or, if it has none among the events, its row in the previous tree.
     added = rows.last("add")
     added = pc.if_else(pc.greater(added, removed), added, _NO_ROW)
     before = pc.index_in(rows.paths, value_set=tree["path"].combine_chunks())
-    before = pc.if_else(pc.equal(removed, -1), pc.add(before, events.num_rows), _NO_ROW)  # the tree's come after them
+    # Origins are taken from events and tree, one after the other, so rows of the tree come after those of the events.
+    before = pc.if_else(pc.equal(removed, -1), pc.add(before, events.num_rows), _NO_ROW)
     origin = pc.coalesce(added, before)
-    if pc.any(pc.and_(alive, pc.is_null(origin))).as_py():  # a path was there although nobody added it
+    # A change without an add or an element in the tree counts as an add.
+    if pc.any(pc.and_(alive, pc.is_null(origin))).as_py():
         origin = pc.coalesce(origin, rows.first_after(removed))
-    return pa.concat_tables([untouched, _told(tree, events, rows.paths, alive, last, origin)]).combine_chunks()
+    return pa.concat_tables(
+        [untouched, _build_elements(tree, events, rows.paths, alive, last, origin)]
+    ).combine_chunks()
 
 
-def _told(tree: Any, events: Any, paths: Any, alive: Any, last: Any, origin: Any) -> Any:
-    """The elements of these paths that are alive, from the rows of their last event and of their origin."""
+def _build_elements(
+    tree: pa.Table, events: pa.Table, paths: pa.Array, alive: pa.Array, last: pa.Array, origin: pa.Array
+) -> pa.Table:
+    """Return the living elements of these paths, from the rows of their last event and of their origin."""
     events = events.append_column("created_seq", events["seq"])
     origins = pa.concat_tables([events.select(_ORIGIN), tree.select(_ORIGIN)]).take(origin.filter(alive))
-    latest = events.select(["value", "ts", "seq"]).take(last.filter(alive))
+    latest = events.select(_LATEST).take(last.filter(alive))
     columns = {"path": paths.filter(alive), **_columns(origins), **_columns(latest)}
     return pa.table([columns[name] for name in TREE.names], schema=TREE)
 
 
-def _columns(table: Any) -> dict[str, Any]:
+def _apply_descriptions(tree: pa.Table, events: pa.Table) -> pa.Table:
+    """Return a tree with the last detail that a ``describe`` has given each element since it was added."""
+    described = events.filter(pc.equal(events["event"], "describe"))
+    if not described.num_rows or not tree.num_rows:
+        return tree
+    rows = _RowsByPath(described)
+    at = pc.index_in(tree["path"].combine_chunks(), value_set=rows.paths)
+    last = described.select(["seq", "detail"]).take(rows.last().take(at))
+    # A description of an element that was removed and added again is older than the element.
+    newer = pc.fill_null(pc.greater(last["seq"], tree["created_seq"]), False)
+    detail = pc.if_else(newer, last["detail"], tree["detail"])
+    return tree.set_column(tree.schema.get_field_index("detail"), TREE.field("detail"), detail)
+
+
+def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def in_order(tree: Any) -> Any:
-    """The tree in order of creation."""
+def sort_by_creation(tree: pa.Table) -> pa.Table:
+    """Return a tree in order of creation."""
     return tree.sort_by("created_seq").combine_chunks()
 
 
-def matching(tree: Any, rule: Rule | None) -> Any:
-    """The elements that a rule matches, by path and by value."""
+def select_matching(tree: pa.Table, rule: Rule | None) -> pa.Table:
+    """Return the elements that match a rule by path and by value."""
     if rule is None or not tree.num_rows:
         return tree
-    tree = matching_paths(tree, PathSieve(rule))
+    tree = select_matching_paths(tree, PathFilter(rule))
     if rule.matches_value is not None:
-        tree = tree.filter(value_mask(rule, tree["value"]))
+        tree = tree.filter(mask_values(rule, tree["value"]))
     return tree
 
 
-def matching_paths(tree: Any, paths: PathSieve | None) -> Any:
-    """The elements whose path matches."""
+def select_matching_paths(tree: pa.Table, paths: PathFilter | None) -> pa.Table:
+    """Return the elements whose path matches."""
     if paths is None or not tree.num_rows:
         return tree
     return tree.filter(paths.mask(tree["path"].combine_chunks()))
 
 
-def difference(before: Any, after: Any) -> Any:
-    """What is added, removed and changed from one tree to another, as ``DIFF`` columns in order of path.
+def diff_trees(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Return the differences between two trees with the columns of ``DIFF``, in order of path.
 
-    An element that was removed and added again in between is changed if its value is another.
+    An element that was removed and added again in between counts as changed if its value differs.
     """
     both = before.select(["path", "value"]).join(
         after.select(["path", "value"]), keys="path", join_type="full outer", right_suffix="_after", coalesce_keys=False

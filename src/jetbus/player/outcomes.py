@@ -1,7 +1,7 @@
-"""How recorded methods answer: as they did when they were last called with the same arguments.
+"""Responses of recorded methods: as at their last recorded call with the same arguments.
 
-A journal knows of a call its arguments, whether it went well, and the error if not; it does not know the result. So
-what went well is answered with null. What never was called so is refused.
+A journal has the arguments of a call and whether it succeeded, and its error if not, but not its result. So a call that
+succeeded returns null, and a call with arguments that were never recorded is refused.
 """
 
 from __future__ import annotations
@@ -9,55 +9,58 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from jetbus.errors import Refused
 from jetbus.journal.instants import write_instant
+from jetbus.json_types import Json
 from jetbus.peer.values import encode_args, read_args
-from jetbus.player.reel import Called
+from jetbus.player.recording import RecordedCall
 
 log = logging.getLogger("jetbus.player")
 
 OUTCOMES_MAX = 1_000_000
-"""Different calls that are remembered."""
+"""Distinct calls that are remembered, at most."""
 
 
-class Outcome(NamedTuple):
-    """The outcome of a call from an instant on; without a code it went well."""
+class RecordedOutcome(NamedTuple):
+    """Outcome of a recorded call; without a code it succeeded."""
 
     ts_us: int
     code: int | None = None
     error: str = ""
-    data: Any = None
+    data: Json = None
 
 
 class Outcomes:
     """Outcomes by method and arguments, each only where it became another one."""
 
-    def __init__(self, calls: Iterable[Called]) -> None:
-        self._known: dict[tuple[str, bytes], list[Outcome]] = {}
+    def __init__(self, calls: Iterable[RecordedCall]) -> None:
+        self._known: dict[tuple[str, bytes], list[RecordedOutcome]] = {}
         for call in calls:
             if not self._learn(call):
                 log.warning("more than %d different calls are recorded; the others are not answered", OUTCOMES_MAX)
                 break
 
-    def _learn(self, call: Called) -> bool:
-        outcome = _outcome(call)
-        key = call.path, _key(msgspec.json.decode(call.args) if call.args else [])
+    def _learn(self, call: RecordedCall) -> bool:
+        outcome = _read_outcome(call)
+        key = call.path, _encode_key(msgspec.json.decode(call.args) if call.args else [])
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= OUTCOMES_MAX:
                 return False
             self._known[key] = [outcome]
+        # Only where the outcome changes: a method that always succeeds takes one entry, however often it was called.
         elif known[-1][1:] != outcome[1:]:
             known.append(outcome)
         return True
 
-    def answer(self, path: str, args: Any, instant_us: int) -> None:
+    def answer(self, path: str, args: Json, instant_us: int) -> None:
         """Answer a call at an instant of the recording: nothing if it went well, its error if not."""
-        known = self._known.get((path, _key(args)), [])
+        known = self._known.get((path, _encode_key(args)), [])
+        # The last outcome up to now: calls of the recording's future have not happened yet.
         at = bisect_right(known, instant_us, key=lambda outcome: outcome.ts_us)
         if not at:
             raise ValueError(
@@ -69,14 +72,17 @@ class Outcomes:
             raise Refused(outcome.error, outcome.data, code=outcome.code)
 
 
-def _outcome(call: Called) -> Outcome:
-    told = msgspec.json.decode(call.detail)
-    if told.get("outcome") != "error":
-        return Outcome(call.ts_us)
-    return Outcome(call.ts_us, told.get("code") or -32603, told.get("error") or "Internal error", told.get("data"))
+def _read_outcome(call: RecordedCall) -> RecordedOutcome:
+    detail = msgspec.json.decode(call.detail)
+    if detail.get("outcome") != "error":
+        return RecordedOutcome(call.ts_us)
+    return RecordedOutcome(
+        call.ts_us, detail.get("code") or -32603, detail.get("error") or "Internal error", detail.get("data")
+    )
 
 
-def _key(args: Any) -> bytes:
-    """Arguments as one text, however they were written; none at all are the same by position and by name."""
+def _encode_key(args: Json) -> bytes:
+    """Return arguments in a canonical form; no arguments are the same by position and by name."""
+    # Members are sorted, because named arguments have no order.
     args = read_args(args)
     return msgspec.json.encode(msgspec.json.decode(encode_args(args)), order="sorted") if args else b""

@@ -1,0 +1,400 @@
+r"""The log in one directory: its files, their order, and the events in order of seq.
+
+A log is stored in pieces: Parquet files ("spans") up to the seq in the manifest, then segments, of which only the
+batches named by the index count:
+
+    seq    1 ............. 5000 | 5001 ...... 8000 | 8001 ..... 9100
+           span  span  span     | sealed segment   | growing segment
+           \__ manifest.upto __/
+
+A **view** is the list of pieces at one moment; taking one needs no lock. Files of a view can disappear before they are
+read, because compaction has moved their events or retention has dropped them. A reader that misses a file takes a new
+view, which tells the two cases apart. So it sees every event once and in order, or gets ``JournalGone``, which says
+that the next event does not exist any more.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jetbus.journal.directory import read_identity
+from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone
+from jetbus.journal.filters import EVERYTHING, EventFilter, LogRange
+from jetbus.journal.index import RECORD_BYTES, IndexEntry, complete_entries, read_index
+from jetbus.journal.instants import Instant, read_instant, wall_clock_us
+from jetbus.journal.parquet import Manifest, Span, read_manifest, read_manifest_mark, read_span
+from jetbus.journal.segment import (
+    SCHEMA_BYTES_MAX,
+    Layout,
+    Segment,
+    fill_columns,
+    find_layout,
+    list_segments,
+)
+
+RUN_BYTES = 4 << 20
+"""Bytes of a segment that are read at once, unless a single batch is larger."""
+SMALL_ROWS = 4096
+"""Rows below which batches are joined before they are filtered and passed on."""
+VIEWS_MAX = 1000
+"""Views that are taken in a row before giving up on a journal whose files keep changing."""
+
+
+class Piece(Protocol):
+    """A part of the log in one file: a span or a segment."""
+
+    first: int
+    last: int
+    ts_min_us: int
+    ts_max_us: int
+    bytes: int
+
+    def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
+        """Yield the wanted events in order of seq; raise FileNotFoundError before the first if the file is gone."""
+
+
+class SpanPiece:
+    """A Parquet file of the log."""
+
+    def __init__(self, directory: Path, span: Span) -> None:
+        self._directory = directory
+        self.span = span
+        self.first, self.last = span.first, span.last
+        self.ts_min_us, self.ts_max_us = span.ts_min_us, span.ts_max_us
+        self.bytes = span.bytes
+
+    def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
+        return read_span(self._directory, self.span, columns, event_filter)
+
+
+class SegmentPiece:
+    """A segment, as far as its index names its batches."""
+
+    def __init__(self, segment: Segment, entries: list[IndexEntry]) -> None:
+        self.segment = segment
+        self.entries = entries
+        self.first, self.last = entries[0].seq_first, entries[-1].seq_last
+        self.ts_min_us, self.ts_max_us = entries[0].ts_min_us, entries[-1].ts_max_us
+        self.bytes = entries[-1].end
+
+    def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
+        with self.segment.path.open("rb", buffering=0) as file:
+            layout = find_layout(file.read(SCHEMA_BYTES_MAX))
+            for run in _group_entries(self._touched(event_filter.within)):
+                begin, end = run[0], run[-1]
+                # The index proves that all events are in range, so their rows need not be compared.
+                whole = event_filter.within.holds(begin.seq_first, end.seq_last, begin.ts_min_us, end.ts_max_us)
+                wanted = event_filter.with_range(EVERYTHING) if whole else event_filter
+                yield from _join_small(_read_run(file.fileno(), self.segment.path, layout, run, columns, wanted))
+
+    def _touched(self, within: LogRange) -> list[IndexEntry]:
+        # By bisection first: a segment has thousands of batches, and a reader often wants the last few.
+        begin = max(0, bisect_right(self.entries, within.seq, key=lambda entry: entry.seq_first) - 1)
+        end = bisect_right(self.entries, within.seq_until - 1, key=lambda entry: entry.seq_first)
+        return [
+            entry
+            for entry in self.entries[begin:end]
+            if within.touches(entry.seq_first, entry.seq_last, entry.ts_min_us, entry.ts_max_us)
+        ]
+
+
+def _group_entries(entries: list[IndexEntry]) -> Iterator[list[IndexEntry]]:
+    """Yield groups of adjacent entries that are read at once."""
+    run: list[IndexEntry] = []
+    for entry in entries:
+        if run and (entry.position != run[-1].end or entry.end - run[0].position > RUN_BYTES):
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
+
+
+def _read_run(
+    descriptor: int,
+    path: Path,
+    layout: Layout,
+    run: list[IndexEntry],
+    columns: list[str],
+    event_filter: EventFilter,
+) -> Iterator[pa.RecordBatch]:
+    data = read_entries(descriptor, path, layout, run)
+    begin = len(layout.schema_bytes) - run[0].position
+    first, then = event_filter.first_columns, [*dict.fromkeys([*columns, *event_filter.columns])]
+    if not first or _has_small_batches(run):
+        # A small batch costs more than its rows, so small ones are filtered together.
+        for batch in _join_small(_open_stream(data, layout, then, threads=not _has_small_batches(run))):
+            selected = event_filter.select_rows(batch, event_filter.mask_by_first_columns(batch))
+            yield fill_columns(selected, columns)
+        return
+    # Two readers over the same bytes: one decodes the columns that decide, the other skips to batches with a match.
+    source = pa.BufferReader(data)
+    whole = _open_stream(source, layout, then)
+    for entry, part in zip(run, _open_stream(data, layout, first), strict=True):
+        mask = event_filter.mask_by_first_columns(part)
+        if mask is None or mask.true_count:
+            source.seek(begin + entry.position)
+            yield fill_columns(event_filter.select_rows(whole.read_next_batch(), mask), columns)
+
+
+def _has_small_batches(run: list[IndexEntry]) -> bool:
+    return run[-1].seq_last - run[0].seq_first < SMALL_ROWS // 4 * len(run)
+
+
+def read_entries(descriptor: int, path: Path, layout: Layout, run: list[IndexEntry]) -> pa.Buffer:
+    """Return adjacent batches as an Arrow stream, after verifying their checksums."""
+    begin, end = run[0].position, run[-1].end
+    head = layout.schema_bytes
+    data = bytearray(len(head) + end - begin)
+    data[: len(head)] = head
+    view = memoryview(data)[len(head) :]
+    got = 0
+    while got < len(view) and (count := os.preadv(descriptor, [view[got:]], begin + got)):
+        got += count
+    for entry in run:
+        if crc32(view[entry.position - begin : entry.end - begin]) != entry.crc:
+            raise JournalDamaged(
+                f"{path} is damaged at byte {entry.position} (events {entry.seq_first} to {entry.seq_last});"
+                " restore it from a backup, or continue with the next event",
+                next_seq=entry.seq_last + 1,
+            )
+    return pa.py_buffer(data)
+
+
+def _open_stream(
+    source: pa.Buffer | pa.BufferReader, layout: Layout, columns: list[str], *, threads: bool = True
+) -> pa.RecordBatchReader:
+    """Return a stream reader that decodes only these columns, as far as the layout has them."""
+    found = {layout.schema.get_field_index(name) for name in columns}
+    fields = sorted(found - {-1}) or [0]  # an empty list would mean all of them
+    several = threads and len(fields) > 1 and pa.cpu_count() > 1
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=several)
+    return pa.ipc.open_stream(source, options=options)
+
+
+def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches that have rows, joining small neighbours."""
+    small: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if batch.num_rows >= SMALL_ROWS and not small:
+            yield batch
+            continue
+        small.append(batch)
+        rows += batch.num_rows
+        if rows >= SMALL_ROWS:
+            yield pa.concat_batches(small)
+            small, rows = [], 0
+    if small:
+        yield pa.concat_batches(small)
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The pieces of the log at one moment, oldest first."""
+
+    pieces: tuple[SpanPiece | SegmentPiece, ...]
+
+    @property
+    def first(self) -> int:
+        """The first seq; 1 if the log is empty."""
+        return self.pieces[0].first if self.pieces else 1
+
+    @property
+    def last(self) -> int:
+        """The last seq; 0 if the log is empty."""
+        return self.pieces[-1].last if self.pieces else 0
+
+    def piece_from(self, seq: int) -> SpanPiece | SegmentPiece | None:
+        """Return the first piece with events from this seq on."""
+        at = bisect_right(self.pieces, seq - 1, key=lambda piece: piece.last)
+        return self.pieces[at] if at < len(self.pieces) else None
+
+
+class Cursor:
+    """Position of a reader: the next seq, and whether an event with exactly that seq must exist."""
+
+    def __init__(self, next_seq: int, *, strict: bool) -> None:
+        self.next_seq = next_seq
+        self.strict = strict
+
+
+class Log:
+    """The log of one journal."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.identity = read_identity(directory)
+        self._manifest_mark: tuple[int, int, int] | None = None
+        self._manifest = Manifest()
+        self._spans: list[SpanPiece] = []
+        self._sealed: dict[int, SegmentPiece] = {}
+        self._growing: SegmentPiece | None = None
+
+    def view(self) -> LogView:
+        """Return the present pieces of the log."""
+        for _ in range(VIEWS_MAX):
+            mark = read_manifest_mark(self.directory)
+            if mark != self._manifest_mark:
+                self._manifest_mark, self._manifest = mark, read_manifest(self.directory)
+                self._spans = [SpanPiece(self.directory, span) for span in self._manifest.spans]
+            # A compaction may have been committed whose segments are not deleted yet: the manifest decides.
+            upto = self._manifest.upto
+            segments = [one for one in list_segments(self.directory) if one.first_seq > upto]
+            pieces: list[SpanPiece | SegmentPiece] = [*self._spans]
+            for segment, after in pairwise([*segments, None]):
+                ts_us = pieces[-1].ts_max_us if pieces else 0
+                if segment is not None and (piece := self._piece(segment, after, ts_us)) is not None:
+                    pieces.append(piece)
+            # If the manifest was replaced meanwhile, spans and segments may overlap or leave a hole: list again.
+            if read_manifest_mark(self.directory) == mark:
+                present = {segment.first_seq for segment in segments}
+                self._sealed = {first: piece for first, piece in self._sealed.items() if first in present}
+                return LogView(tuple(pieces))
+        raise JournalError(f"files of {self.directory} change faster than they can be listed; compact it less often")
+
+    def _piece(self, segment: Segment, after: Segment | None, ts_us: int) -> SegmentPiece | None:
+        """Return a segment as its index describes it now, rebuilding a lost index; None if it has no events."""
+        # Sealed segments never change, so each is looked at once.
+        if (known := self._sealed.get(segment.first_seq)) is not None:
+            return known
+        entries = self._entries(segment)
+        whole = complete_entries(segment, entries, None if after is None else after.first_seq, ts_us)
+        if not whole:
+            return None
+        piece = SegmentPiece(segment, whole)
+        if after is None:
+            self._growing = piece if whole is entries else None
+        else:
+            self._sealed[segment.first_seq] = piece
+        return piece
+
+    def _entries(self, segment: Segment) -> list[IndexEntry]:
+        # The index of the growing segment is read from where the last view ended; followers poll often.
+        growing = self._growing
+        if growing is not None and growing.segment == segment:
+            known = growing.entries
+            try:
+                size_bytes = segment.index_path.stat().st_size
+            except FileNotFoundError:
+                return []
+            if size_bytes < len(known) * RECORD_BYTES:  # a restarted writer has cut the index
+                return read_index(segment.index_path)
+            if size_bytes < (len(known) + 1) * RECORD_BYTES:
+                return known
+            fresh = read_index(segment.index_path, skip=len(known))
+            if fresh and fresh[0].position == known[-1].end:
+                return known + fresh
+        return read_index(segment.index_path)
+
+    def read(self, cursor: Cursor, columns: list[str], event_filter: EventFilter) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted events from the cursor up to the present end of the log, moving the cursor."""
+        seq_until = event_filter.within.seq_until
+        missing = ""
+        passed_us: int | None = None
+        for _ in range(VIEWS_MAX):
+            view = self.view()
+            # Only events that exist now are read: a reader of a busy journal comes to an end.
+            seq_until = min(seq_until, view.last + 1)
+            try:
+                while cursor.next_seq < seq_until and (piece := view.piece_from(cursor.next_seq)):
+                    # A hole before the first event that was asked for is normal after retention. Later it is an error.
+                    if piece.first > cursor.next_seq and (
+                        cursor.strict or _skips_events(event_filter.within, cursor.next_seq, passed_us, piece)
+                    ):
+                        raise self.make_gone_error(cursor.next_seq, piece.first)
+                    if piece.first >= seq_until:
+                        break
+                    yield from self._read_piece(piece, cursor, columns, event_filter)
+                    passed_us = piece.ts_max_us
+                return
+            except FileNotFoundError as error:
+                # A file that is missing in two views in a row was neither compacted nor dropped.
+                if str(error) == missing:
+                    raise JournalError(f"{self.directory} misses a file: {error}; restore it from a backup") from None
+                missing = str(error)
+        raise self._make_outrun_error()
+
+    @staticmethod
+    def _read_piece(
+        piece: Piece, cursor: Cursor, columns: list[str], event_filter: EventFilter
+    ) -> Iterator[pa.RecordBatch]:
+        within = replace(event_filter.within, seq=max(event_filter.within.seq, cursor.next_seq))
+        if within.touches(piece.first, piece.last, piece.ts_min_us, piece.ts_max_us):
+            with closing(piece.read(columns, event_filter.with_range(within))) as batches:
+                for batch in batches:
+                    cursor.strict = True
+                    yield batch
+            cursor.strict = True
+        cursor.next_seq = piece.last + 1
+
+    def _make_outrun_error(self) -> JournalError:
+        return JournalError(
+            f"files of {self.directory} are dropped faster than they can be read; keep them longer (keep_s, keep_bytes)"
+        )
+
+    def make_gone_error(self, seq: int, first: int) -> JournalGone:
+        """Return the error for a reader whose next event was dropped."""
+        return JournalGone(
+            f"event {seq} of {self.directory} is gone: retention has dropped it, or its file was lost;"
+            f" the next event has seq {first}",
+            first_seq=first,
+        )
+
+    def find_span(self, instant_us: int) -> SpanPiece | None:
+        """Return the Parquet file that has events before and after an instant, if there is one."""
+        pieces = self.view().pieces
+        at = bisect_right(pieces, instant_us, key=lambda piece: piece.ts_min_us) - 1
+        piece = pieces[at] if at >= 0 else None
+        return piece if isinstance(piece, SpanPiece) and piece.ts_max_us > instant_us else None
+
+    def instant_us(self, instant: Instant) -> int:
+        """Return an instant in microseconds; "now" is never before the last event."""
+        if not isinstance(instant, str):
+            return read_instant(instant)
+        pieces = self.view().pieces
+        return read_instant(instant, max(wall_clock_us(), pieces[-1].ts_max_us if pieces else 0))
+
+    def seq_at(self, instant_us: int) -> int:
+        """Return the last seq whose event is not after an instant; the seq before the first if there is none."""
+        for _ in range(VIEWS_MAX):
+            view = self.view()
+            at = bisect_right(view.pieces, instant_us, key=lambda piece: piece.ts_min_us) - 1
+            if at < 0:
+                return view.first - 1
+            piece = view.pieces[at]
+            if piece.ts_max_us <= instant_us:
+                return piece.last
+            try:
+                return _find_seq(piece, instant_us)
+            except FileNotFoundError:
+                continue
+        raise self._make_outrun_error()
+
+
+def _skips_events(within: LogRange, seq: int, passed_us: int | None, piece: Piece) -> bool:
+    """Return whether events of a range may be missing between a seq and the next piece."""
+    return passed_us is not None and within.touches(seq, piece.first - 1, passed_us, piece.ts_min_us)
+
+
+def _find_seq(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:
+    """Return the last seq in a piece whose event is not after an instant within that piece."""
+    since_us = piece.ts_min_us
+    if isinstance(piece, SegmentPiece):
+        at = bisect_right(piece.entries, instant_us, key=lambda entry: entry.ts_min_us) - 1
+        since_us = piece.entries[at].ts_min_us
+    event_filter = EventFilter(within=LogRange(since_us=since_us, until_us=instant_us + 1))
+    return max(int(pc.max(batch.column("seq")).as_py()) for batch in piece.read(["seq"], event_filter))
