@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.journals import write_log
-from spark.logs import make_log
-from spark.on_disk import ALARM_FILE
+from support.spark.journals import write_log
+from support.spark.logs import make_log
+from support.spark.on_disk import ALARM_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from jetbus.spark import Batch, Pipeline
-    from spark.reference import Event
+    from support.spark.reference import Event
 
 EVENTS = 800
 RUNS = ((0, 500, 250), (500, 700, 1000))
@@ -26,13 +26,13 @@ RUNS = ((0, 500, 250), (500, 700, 1000))
 
 
 @dataclass(frozen=True)
-class Past:
+class RecordedBuses:
     """Two buses, and tables of what happened there up to some event."""
 
     folder: Path
     log: list[Event]
     """All events, those included that have not happened yet."""
-    told: list[Batch]
+    received: list[Batch]
     """The batches, as the pipelines told of them."""
 
     @property
@@ -61,20 +61,23 @@ class Past:
 
 
 @pytest.fixture(scope="session")
-def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Past:
+def past(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RecordedBuses:
     """Tables of three batches, made in two runs; the checkpoint was lost between them. Nobody may change them."""
-    made = Past(tmp_path_factory.mktemp("past"), make_log(random.Random(3), EVENTS), [])
+    made = RecordedBuses(tmp_path_factory.mktemp("past"), make_log(random.Random(3), EVENTS), [])
     (made.folder / "alarms.toml").write_text(ALARM_FILE)
     for first, end, batch in RUNS:
         shutil.rmtree(made.tables / "checkpoint", ignore_errors=True)
         made.happen(made.log[first:end])
-        with made.pipeline(spark, batch_events_max=batch, on_batch=made.told.append) as pipeline:
-            pipeline.run_once()
+        with pytest.MonkeyPatch.context() as patch:
+            if first == 0:  # the first run makes its batches as if they were large
+                patch.setattr("jetbus.spark.pipeline.SMALL_EVENTS", 0)
+            with made.pipeline(spark, batch_events_max=batch, on_batch=made.received.append) as pipeline:
+                pipeline.run_once()
     return made
 
 
 @pytest.fixture
-def again(past: Past, tmp_path: Path) -> Past:
+def again(past: RecordedBuses, tmp_path: Path) -> RecordedBuses:
     """A copy of these tables and journals, to go on from."""
     shutil.copytree(past.folder, tmp_path / "again")
-    return Past(tmp_path / "again", past.log, [*past.told])
+    return RecordedBuses(tmp_path / "again", past.log, [*past.received])

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jetbus.spark import tables
 from jetbus.spark.clock import instant
-from spark import reference
-from spark.compare import rows_of
-from spark.logs import frame, make_log
-from spark.reference import Event, Row
+from support.spark import reference
+from support.spark.compare import rows_of
+from support.spark.logs import frame, make_log
+from support.spark.reference import Event, Row
 
 
 @pytest.fixture(scope="module")

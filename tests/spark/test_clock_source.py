@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import jetbus
-from jetbus.journal.heartbeat import Heartbeat, write_heartbeat
+from jetbus.journal.directory import Heartbeat, write_heartbeat
 from jetbus.journal.instants import write_instant
-from jetbus.spark.buses import Reach
+from jetbus.spark.journals import Reach
 from jetbus.spark.options import Options, read_options
 from jetbus.spark.schemas import JOURNAL
 from jetbus.spark.source import EventReader, EventStreamReader, JetSource
-from jetbus.spark.ticks import Clock, Offset, TickedRange
-from spark.journals import numbers, write_events
-from spark.waits import run_batches, until
+from jetbus.spark.time_rows import Offset, TickedRange, TickSchedule
 from support.daemon import Daemon
+from support.spark.journals import numbers, write_events
+from support.spark.waits import run_batches, until
 
 BEGIN_US = 1_772_323_200_000_000
 LAST_US = BEGIN_US + 5 * 1000
@@ -85,7 +85,7 @@ def test_time_goes_as_far_as_the_read(quiet: Path, case: str) -> None:
 
 
 def test_the_last_event_tells_the_time_itself(tmp_path: Path) -> None:
-    """Where no more is known than the last event there is no time row, unless a rule may have left that event out."""
+    """There is no time row at the instant of the last event, unless a rule may have left that event out."""
     write_events(tmp_path, numbers(5), bus="plant")
     for rule, wanted in (({}, []), ({"equals": "n/1"}, [("plant", 5, LAST_US)])):
         reader = EventReader(read_options({"path": str(tmp_path), "clock": "true", **rule}), COLUMNS)
@@ -119,22 +119,22 @@ def test_time_goes_in_steps_that_grow(case: str) -> None:
     """A stream is told the time after a second, then after a tenth of the silence, and after a minute at the most."""
     before_s, now_s, comes = STEPS[case]
     before_us, now_us = BEGIN_US + int(before_s * S) if before_s else 0, BEGIN_US + int(now_s * S)
-    told_us = Clock(Options()).step_us(Reach(1, 7, BEGIN_US, now_us), before_us)
+    told_us = TickSchedule(Options()).step_us(Reach(1, 7, BEGIN_US, now_us), before_us)
     assert told_us == (now_us if comes else before_us)
 
 
 def test_a_rule_needs_the_time_of_a_busy_bus() -> None:
-    """Where events may be left out by a rule, a stream is told the time also while others happen."""
+    """A stream whose rule may leave out events gets the time also while others happen."""
     busy = Reach(1, 7, BEGIN_US + S, BEGIN_US + S)
     with_rule = read_options({"path": "/", "rule": "plant/**"})
-    assert Clock(Options()).step_us(busy, BEGIN_US) == BEGIN_US
-    assert Clock(with_rule).step_us(busy, BEGIN_US) == BEGIN_US + S
+    assert TickSchedule(Options()).step_us(busy, BEGIN_US) == BEGIN_US
+    assert TickSchedule(with_rule).step_us(busy, BEGIN_US) == BEGIN_US + S
 
 
 def test_until_ends_the_time_at_once() -> None:
     """The last time row of a stream with an end comes when that end is reached, not a step later."""
     options = Options(until_us=BEGIN_US + 100)
-    assert Clock(options).step_us(Reach(1, 7, BEGIN_US, BEGIN_US + 200), 0) == BEGIN_US + 100
+    assert TickSchedule(options).step_us(Reach(1, 7, BEGIN_US, BEGIN_US + 200), 0) == BEGIN_US + 100
 
 
 # -- offsets
@@ -163,9 +163,9 @@ def test_either_form_of_an_offset_is_understood(quiet: Path) -> None:
     clocked = EventStreamReader(read_options({"path": str(quiet), "clock": "true"}), COLUMNS)
     assert clocked.latestOffset({"plant": 3}, EVERYTHING) == {"plant": {"seq": 5, "us": LAST_US + 10 * S}}
     assert clocked.latestOffset({"plant": 3}, ReadMaxRows(1)) == {"plant": {"seq": 4, "us": 0}}
-    told: Offset = {"plant": {"seq": 5, "us": LAST_US + 10 * S}}
-    assert plain.latestOffset(told, EVERYTHING) == told
-    assert plain.partitions({"plant": 5}, told) == []
+    received: Offset = {"plant": {"seq": 5, "us": LAST_US + 10 * S}}
+    assert plain.latestOffset(received, EVERYTHING) == received
+    assert plain.partitions({"plant": 5}, received) == []
     assert plain.latestOffset({"plant": {"seq": 3, "us": 1}}, EVERYTHING) == {"plant": 5}
     write_heartbeat(quiet, Heartbeat(5, LAST_US))
     assert clocked.latestOffset({"plant": 5}, EVERYTHING) == {"plant": 5}

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,17 +25,21 @@ from pyspark.sql import SparkSession
 import jetbus
 from jetbus.cli.main import run
 from jetbus.spark import Tables
-from spark import reference
-from spark.drivers import kill
-from spark.journals import numbers, write_events
-from spark.kills import read_log
-from spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S, environment
-from spark.on_disk import assert_on_disk, last_seqs, read_delta
 from support.daemon import Daemon
 from support.docs import DOCS, blocks_of
+from support.spark import reference
+from support.spark.drivers import kill
+from support.spark.journals import numbers, write_events
+from support.spark.kills import read_log
+from support.spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S, environment
+from support.spark.on_disk import assert_on_disk, last_seqs, read_delta
 
 WORKERS = 2
 BUSES = ("a", "b")
+KILLS = 4
+"""Kills of executors while a pipeline runs."""
+TASKS_MAX = 5
+"""An executor is killed after so many tasks, or fewer."""
 EVENTS = 30
 PROGRAMS = Path(sys.executable).parent
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "127.0.0.1"}
@@ -44,8 +50,11 @@ SETTINGS = FOR_FEW_ROWS | {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{READY_WITHIN_S}s",
+    # Kills are seconds apart, so that a task may meet more of them than the four failures that Spark allows.
+    "spark.task.maxFailures": f"{2 * KILLS}",
+    "spark.stage.maxConsecutiveAttempts": f"{2 * KILLS}",
 }
-"""Beside those of the page: all on loopback, and no task before both workers are there."""
+"""Beside those of the page: all on loopback, no task before both workers are there, and more kills than usual."""
 
 PAGE = DOCS / "cluster.md"
 ((RUN,), (EXPORT, MASTER, WORKER), (RUN_ON_YARN,)) = [block.commands for block in blocks_of(PAGE) if block.is_shell]
@@ -121,12 +130,15 @@ class SparkDaemon:
     def __enter__(self) -> Self:
         return self
 
-    def kill_child(self) -> None:
-        """Kill an executor that a worker has started."""
-        pid = self._process.pid
-        tasks = Path(f"/proc/{pid}/task").glob("*/children")  # a thread of it is the parent
-        child = next(child for task in tasks for child in task.read_text().split())
-        os.kill(int(child), signal.SIGKILL)
+    def executor(self, *, tasks: int) -> int | None:
+        """Return the process id of the worker's executor once it has begun so many tasks, None before."""
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/children")  # a thread of the worker is the parent
+        for child in [int(word) for thread in threads for word in thread.read_text().split()]:
+            with contextlib.suppress(FileNotFoundError):  # it has just begun, or ended
+                log = Path(f"/proc/{child}/cwd/stderr").read_text(errors="replace")
+                if log.count("Running task") >= tasks:
+                    return child
+        return None
 
     def __exit__(self, *_exc: object) -> None:
         self._process.kill()
@@ -141,12 +153,12 @@ class Cluster(NamedTuple):
     workers: tuple[SparkDaemon, ...]
 
     def busy_executors(self) -> int:
-        """How many executors have run tasks."""
+        """Return the number of executors that have run tasks."""
         logs = self.work.glob("*/*/stderr")
         return sum("Running task" in log.read_text(errors="replace") for log in logs)
 
     def command_of_executors(self) -> str:
-        """How workers have started executors."""
+        """Return the command line with which workers have started executors."""
         return "".join(log.read_text(errors="replace").partition("====")[0] for log in self.work.glob("*/*/stderr"))
 
 
@@ -178,7 +190,7 @@ def start(cluster: Cluster, folder: Path, urls: list[str], *options: str) -> sub
 
 @pytest.mark.timeout(1800)
 def test_a_pipeline_on_a_cluster(cluster: Cluster, tmp_path: Path, start_daemon: Callable[..., Daemon]) -> None:
-    """With --master the same command runs on workers, reads daemons, and goes on when an executor is killed.
+    """With --master the same command runs on workers, reads daemons, and goes on however often executors are killed.
 
     Its stream has a stage of the user's own; each event is once in every table, read by deltalake.
     """
@@ -194,10 +206,7 @@ def test_a_pipeline_on_a_cluster(cluster: Cluster, tmp_path: Path, start_daemon:
         stack.callback(kill, process)
         assert process.stdout is not None
         assert set(json.loads(process.stdout.readline())["seqs"]) == set(BUSES)
-        cluster.workers[0].kill_child()
-        for number in range(1, EVENTS + 1):
-            for state in states:
-                state.change(number)
+        changes = kill_executors(cluster, process, states)
         for peer in peers:
             peer.call("$jet/journal/offsets")  # answered when all of it is in the journal
         wanted = {bus: newest(folder, bus) for bus, folder in folders.items()}
@@ -212,9 +221,30 @@ def test_a_pipeline_on_a_cluster(cluster: Cluster, tmp_path: Path, start_daemon:
     log = [event for bus, folder in folders.items() for event in read_log(folder, bus) if event.seq <= ends[bus]]
     assert_on_disk(tables, {"events": reference.events(log), "history": reference.history(log)})
     doubled = sorted(row["two"] for row in read_delta(tables, "twice").to_pylist())
-    assert doubled == sorted(2.0 * number for number in range(EVENTS + 1) for _ in BUSES)
+    assert doubled == sorted(2.0 * number for number in range(changes + 1) for _ in BUSES)
     assert cluster.busy_executors() >= WORKERS
     assert set(re.findall(r"-Xmx(\w+)", cluster.command_of_executors())) == {"512M"}
+
+
+def kill_executors(cluster: Cluster, process: subprocess.Popen[str], states: list[jetbus.State]) -> int:
+    """Kill executors of a pipeline in turn, each after some tasks, while states change; gives the number of changes."""
+    chance = random.Random(5)
+    until_s = time.monotonic() + KILLS * READY_WITHIN_S
+    changes = 0
+    for nth in range(KILLS):
+        tasks = chance.randint(1, TASKS_MAX)
+        executor = None
+        while executor is None:
+            assert time.monotonic() < until_s, f"an executor does not begin {tasks} tasks after {nth} kills"
+            changes += 1
+            for state in states:  # so that there is always work, and at least one change for each kill
+                state.change(changes)
+            executor = cluster.workers[nth % WORKERS].executor(tasks=tasks)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
+                raise AssertionError(f"the pipeline ends with {process.returncode} after {nth} kills")
+        os.kill(executor, signal.SIGKILL)
+    return changes
 
 
 def newest(folder: Path, bus: str) -> int:

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 
 from jetbus.spark import Pipeline
 from jetbus.testing import running_daemon
-from spark.journals import numbers, write_events
-from spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S
+from support.spark import machines
+from support.spark.journals import numbers, write_events
+from support.spark.machines import FOR_FEW_ROWS, JAVA, READY_WITHIN_S
 
 EVENTS = 70
 EXAMPLE = Path(__file__).parents[2] / "examples" / "declarative"
@@ -32,9 +33,21 @@ when = "num > 60"
 WITHIN_S = 1800
 
 
-def environment() -> dict[str, str]:
-    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
-    own = {"PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": JAVA, "SPARK_LOCAL_IP": "127.0.0.1", "PATH": path}
+SETTINGS = {**FOR_FEW_ROWS, "spark.sql.shuffle.partitions": "1", "spark.ui.enabled": "false"}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Give the environment of Spark's commands; settings that make them cheap go into a file of the folder."""
+    lines = [f"{name}  {value}\n" for name, value in SETTINGS.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    own = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+        "JAVA_TOOL_OPTIONS": JAVA,
+        "PYTHONPATH": machines.environment()["PYTHONPATH"],
+    }
     return {**os.environ, **own}
 
 
@@ -49,19 +62,13 @@ def free_port() -> int:
 def server(tmp_path: Path) -> Iterator[str]:
     """A real Connect server, as `start-connect-server.sh` starts one; gives its address."""
     port = free_port()
-    settings = {
-        **FOR_FEW_ROWS,
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.ui.enabled": "false",
-    }
+    settings = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
     words = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     command = ["spark-submit", "--master", "local[2]", *words]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     with (tmp_path / "server.log").open("wb") as said:
         process = subprocess.Popen(
-            command, stdout=said, stderr=said, cwd=tmp_path, env=environment(), start_new_session=True
+            command, stdout=said, stderr=said, cwd=tmp_path, env=environment(tmp_path), start_new_session=True
         )
         try:
             yield f"sc://127.0.0.1:{_await(process, port)}"
@@ -89,13 +96,13 @@ def test_a_client_of_spark_connect(spark: SparkSession, server: str, tmp_path: P
     with Pipeline(spark, tmp_path / "journal", tmp_path / "tables") as pipeline:
         pipeline.run_once()
     with running_daemon() as daemon:
-        client = Path(__file__).with_name("connect_client.py")
+        client = Path(machines.__file__).with_name("connect_client.py")
         places = [str(tmp_path / name) for name in ("journal", "tables", "alarms.toml")]
         done = subprocess.run(
             [sys.executable, str(client), server, *places, daemon.url],
             capture_output=True,
             text=True,
-            env=environment(),
+            env=environment(tmp_path),
             timeout=WITHIN_S,
             check=False,
         )
@@ -132,7 +139,7 @@ def test_a_declared_pipeline(tmp_path: Path) -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        env=environment(),
+        env=environment(tmp_path),
         timeout=WITHIN_S,
         check=False,
     )

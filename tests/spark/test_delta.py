@@ -23,32 +23,33 @@ from pyspark.sql import SparkSession
 from jetbus.spark import BadOption, NotTables, Pipeline, attach
 from jetbus.spark.clock import Position
 from jetbus.spark.location import Location, read_location
+from jetbus.spark.maintenance import list_batches
 from jetbus.spark.schemas import TABLES
 from jetbus.spark.store import Store, WrittenFile, delta_schema, read_progress
-from spark import reference
-from spark.compare import assert_same, rows_of
-from spark.journals import numbers, write_events
-from spark.on_disk import assert_on_disk, wanted
+from support.spark import reference
+from support.spark.compare import assert_same, rows_of
+from support.spark.journals import numbers, write_events
+from support.spark.on_disk import assert_on_disk, wanted
 
 if TYPE_CHECKING:
-    from spark.conftest import Past
+    from spark.conftest import RecordedBuses
 
-VIEWS = ("events", "history", "rollups", "availability", "requests", "alarms")
+VIEWS = ("events", "history", "rollups", "elements", "availability", "requests", "alarms")
 
 
-def assert_as_of(spark: SparkSession, past: Past, nth: int, **chosen: int | str | datetime) -> None:
+def assert_as_of(spark: SparkSession, past: RecordedBuses, nth: int, **chosen: int | str | datetime) -> None:
     """Assert that all views are those of the events up to a batch."""
     found = attach(spark, past.tables, **chosen)  # type: ignore[arg-type]
-    seqs = past.told[nth].seqs
+    seqs = past.received[nth].seqs
     rows = wanted([event for event in past.log if event.seq <= seqs[event.bus]])
     for name in VIEWS:
         assert_same(name, rows_of(found.frame(name)), rows[name])
 
 
-def test_tables_as_of_a_batch(spark: SparkSession, past: Past) -> None:
+def test_tables_as_of_a_batch(spark: SparkSession, past: RecordedBuses) -> None:
     """All tables can be seen as they were after any batch, by its number or by an instant."""
     assert_as_of(spark, past, 1, batch=1)
-    assert_as_of(spark, past, 0, as_of=past.told[0].at)
+    assert_as_of(spark, past, 0, as_of=past.received[0].at)
     assert attach(spark, past.tables, as_of="-0s").progress.batch == 2
     with pytest.raises(NotTables, match="has no batch 3; the newest is 2"):
         attach(spark, past.tables, batch=3)
@@ -58,7 +59,7 @@ def test_tables_as_of_a_batch(spark: SparkSession, past: Past) -> None:
         attach(spark, past.tables, batch=1, as_of="-1h")
 
 
-def test_readers_see_whole_batches(spark: SparkSession, again: Past) -> None:
+def test_readers_see_whole_batches(spark: SparkSession, again: RecordedBuses) -> None:
     """A batch of which only some tables are committed is seen by nobody."""
     store = Store(read_location(again.tables))
     try:
@@ -77,7 +78,7 @@ def asked(data: pa.dataset.Dataset, sql: str) -> Any:
         return found
 
 
-def test_other_tools_read_the_tables(past: Past) -> None:
+def test_other_tools_read_the_tables(past: RecordedBuses) -> None:
     """Polars and duckdb read events, history and rollups by what Delta Lake says, without jetbus."""
     rows = wanted(past.so_far)
     for name in ("events", "history", "rollups"):
@@ -93,7 +94,7 @@ def test_other_tools_read_the_tables(past: Past) -> None:
     )
 
 
-def test_commits_tell_their_batch_and_what_files_hold(past: Past) -> None:
+def test_commits_tell_their_batch_and_what_files_hold(past: RecordedBuses) -> None:
     """Each commit has the number of its batch as transaction, and least and greatest time and seq of each file."""
     for name in ("events", "history", "rollups", "alarms", "batches"):
         assert DeltaTable(past.tables / name).transaction_version("jetbus") == 2
@@ -186,7 +187,7 @@ def test_commits_to_an_object_store(bucket: Location) -> None:
     with pytest.raises(NotTables, match="s3://bucket/tables holds no tables"):
         read_progress(bucket)
     positions = {"plant": Position(9, 1_772_323_200_000_000)}
-    row = {"at": datetime.now(UTC), "events": 10, "seconds": 1.0}
+    row = {"ts": datetime.now(UTC), "events": 10, "seconds": 1.0}
     store = Store(bucket)
     versions = store.commit(0, positions, [written(bucket, store.folder("events", 0), 10)])
     store.finish(0, positions, versions, row)
@@ -207,3 +208,34 @@ def test_commits_to_an_object_store(bucket: Location) -> None:
         second.commit(2, further, [written(bucket, second.folder("events", 2), 1)])
     first.close()
     second.close()
+
+
+def test_tables_of_an_earlier_version_get_new_columns(tmp_path: Path) -> None:
+    """A table that was made before a column was thought of gets it when a pipeline opens it."""
+    location = read_location(tmp_path / "tables")
+    store = Store(location)
+    whole = store.tables["history"]
+    known = whole.names.index("quality")
+    store.tables["history"] = whole._replace(columns=whole.columns[:known])
+    version = store.table("history").version()
+    row = {"ts": datetime.now(UTC), "events": 0, "seconds": 0.0}
+    store.finish(0, {"plant": Position(1, 1)}, {"history": version}, row)
+    store.close()
+    assert "quality" not in DeltaTable(location.at("history")).schema().to_arrow().names
+    store = Store(location)
+    store.close()
+    found = DeltaTable(location.at("history"))
+    assert found.schema().to_arrow().names == [*whole.names[:known], "day", *whole.names[known:]]
+    assert store.progress.batch == 0
+
+
+def test_batches_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+    """A table of batches whose time had another name gets the new one with the next batch."""
+    location, now = read_location(tmp_path / "tables"), datetime.now(UTC)
+    columns = tuple(one._replace(name="at") if one.name == "ts" else one for one in TABLES["batches"].columns)
+    former = TABLES["batches"]._replace(time="at", columns=columns)
+    DeltaTable.create(location.at("batches"), delta_schema(former), partition_by=["day"], name="batches")
+    store = Store(location)
+    store.finish(0, {"plant": Position(1, 1)}, {}, {"ts": now, "events": 1, "seconds": 0.5})
+    store.close()
+    assert [(row["batch"], row["ts"]) for row in list_batches(location)] == [(0, now)]

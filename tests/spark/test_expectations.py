@@ -12,9 +12,10 @@ import jetbus
 from jetbus.spark import BadOption, ExpectationFailed, Pipeline, Tables
 from jetbus.spark.expectations import EXPECTATIONS_MAX, Expectation, read_expectations
 from jetbus.testing import running_daemon
-from spark.journals import numbers, write_events
-from spark.on_disk import read_delta
-from spark.waits import WITHIN_S
+from support.spark.journals import numbers, write_events
+from support.spark.on_disk import read_delta
+from support.spark.reference import Event
+from support.spark.waits import WITHIN_S
 
 FILE = """
 [expect.plausible]
@@ -42,6 +43,26 @@ def test_a_file_of_expectations(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
+def test_values_that_do_not_fit_their_schema(spark: SparkSession, tmp_path: Path) -> None:
+    """One expectation holds all states to their schemas; values that do not fit are kept out, with the reason."""
+    detail = json.dumps({"schema": {"type": "number", "maximum": 3000}})
+    first, *changes = (
+        Event("plant", seq, seq * 1_000_000, "change", "state", "pump/speed", value, "pump#1")
+        for seq, value in enumerate(("1", "3001", '"fast"', "3000", "2", "1"), 1)
+    )
+    write_events(tmp_path / "journal", [first._replace(event="add", detail=detail), *changes], bus="plant")
+    file = tmp_path / "expectations.toml"
+    file.write_text('[expect.described]\ntable = "history"\ncondition = "misfit is null"\naction = "drop"\n')
+    # Batches of two: the description, and what does not fit it, are carried to the next one.
+    with Pipeline(
+        spark, tmp_path / "journal", tmp_path / "tables", expectation_file=file, batch_events_max=2
+    ) as pipeline:
+        pipeline.run_once()
+    assert sorted(read_delta(tmp_path / "tables", "history")["value"].to_pylist()) == ["1", "2", "3000"]
+    away = [json.loads(row["row"]) for row in read_delta(tmp_path / "tables", "quarantine").to_pylist()]
+    assert {row["value"]: row["misfit"] for row in away} == {"3001": "maximum", '"fast"': "type"}
+
+
 def test_rows_that_do_not_meet_expectations(spark: SparkSession, tmp_path: Path) -> None:
     """Warn counts rows, drop puts them into quarantine with the reason; counts are a table and are published.
 
@@ -65,7 +86,7 @@ def test_rows_that_do_not_meet_expectations(spark: SparkSession, tmp_path: Path)
     ):
         pipeline.start(every_s=0.1)
         watcher.wait_for("spark/expectations/history/short", timeout_s=WITHIN_S)
-        assert watcher.get("spark/expectations/**") == {
+        assert watcher.get_all("spark/expectations/**") == {
             "spark/expectations/events/plausible": {"rows": 19, "failed": 2, "failed_so_far": 2},
             "spark/expectations/events/even": {"rows": 19, "failed": 10, "failed_so_far": 10},
             # Values 3 to 12 are ended by the next one of their path.
@@ -101,7 +122,7 @@ def test_rows_that_do_not_meet_expectations(spark: SparkSession, tmp_path: Path)
 
 
 WRONG_FILES = {
-    "no TOML": ("[expect", "is no TOML"),
+    "no TOML": ("[expect", "is not TOML"),
     "no expectations": ("[expects.x]\ntable = 'events'", "begin each with [expect.NAME]"),
     "unknown word": ("[expect.x]\nwhen = 'flag'", "expectation 'x': there is no 'when'; there are table, condition"),
     "no text": ("[expect.x]\ntable = 5", "expectation 'x': table takes text in quotes, not 5"),
@@ -127,7 +148,7 @@ WRONG_FILES = {
 
 @pytest.mark.parametrize("case", WRONG_FILES)
 def test_a_wrong_file_is_named(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """What is wrong in a file is said with the name of the expectation and what to write instead."""
+    """An error in a file names the expectation and says what to write instead."""
     text, message = WRONG_FILES[case]
     file = tmp_path / "expectations.toml"
     file.write_text(text)

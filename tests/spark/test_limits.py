@@ -9,14 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetbus
-from jetbus.spark import BadOption, Publisher, answers, remote, sink
+from jetbus.spark import BadOption, Publisher, query_methods, remote, sink
 from jetbus.spark.alarms import ALARMS_MAX, read_alarms
-from jetbus.spark.buses import BUNDLES_MIN, PARTITIONS_MAX, Bundle, cut
-from jetbus.spark.folders import FolderBus
-from jetbus.spark.options import Daemon
-from jetbus.spark.own_stages import STAGES_MAX, read_stages
+from jetbus.spark.journals import BUNDLES_MIN, PARTITIONS_MAX, Bundle, FolderBus, cut
+from jetbus.spark.options import DaemonAddress
+from jetbus.spark.user_stages import STAGES_MAX, read_stages
 from jetbus.testing import running_daemon
-from spark.journals import numbers, write_events
+from support.spark.journals import numbers, write_events
 
 
 def test_too_many_stages(spark: SparkSession, tmp_path: Path) -> None:
@@ -44,7 +43,7 @@ def test_too_many_states(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BadOption, match="more than 2 states; publish fewer rows"):
             states.show([("a", 2), ("c", 1)])
         peer.info()  # answered after what was changed before
-        assert other.get("s/**") == {"s/a": 2, "s/b": 1}
+        assert other.get_all("s/**") == {"s/a": 2, "s/b": 1}
 
 
 def test_many_events_are_not_many_tasks(tmp_path: Path) -> None:
@@ -58,7 +57,7 @@ def test_many_events_are_not_many_tasks(tmp_path: Path) -> None:
 
 
 def test_many_journals_are_not_many_tasks(tmp_path: Path) -> None:
-    """Where there are many small ranges, a task reads several of them; a range of the usual size has its own."""
+    """Many small ranges share a task; a range of the usual size has its own."""
     write_events(tmp_path / "journal", numbers(1), bus="plant")
     buses = {f"d{n}": FolderBus(tmp_path / "journal") for n in range(1000)}
     lasts = {name: 500 if name == "d7" else 3 for name in buses}
@@ -75,12 +74,12 @@ def test_many_journals_are_not_many_tasks(tmp_path: Path) -> None:
 
 def test_connections_of_tasks_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of tasks keeps so many connections and lets go of the oldest."""
-    monkeypatch.setattr(remote, "LINES_MAX", 1)
-    lines = remote.Lines()
+    monkeypatch.setattr(remote, "CONNECTIONS_MAX", 1)
+    lines = remote.Connections()
     with running_daemon() as one, running_daemon() as two:
-        first = lines.get(Daemon(one.url))
-        assert lines.get(Daemon(one.url)) is first
-        second = lines.get(Daemon(two.url))
+        first = lines.get(DaemonAddress(one.url))
+        assert lines.get(DaemonAddress(one.url)) is first
+        second = lines.get(DaemonAddress(two.url))
         assert (first.connected, second.connected) == (False, True)
         lines.close()
         assert not second.connected
@@ -88,6 +87,6 @@ def test_connections_of_tasks_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_fits_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that would make an answer too large for the bus are left out, and it says so."""
-    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 100)
-    told = answers._answer(["text"], [("x" * 40,)] * 5, 10)
-    assert told == {"columns": ["text"], "rows": [["x" * 40]] * 2, "more": True}
+    monkeypatch.setattr(query_methods, "ANSWER_BYTES_MAX", 100)
+    received = query_methods._answer(["text"], [("x" * 40,)] * 5, 10)
+    assert received == {"columns": ["text"], "rows": [["x" * 40]] * 2, "more": True}

@@ -18,9 +18,9 @@ from jetbus.rules import equal
 from jetbus.spark import BadOption, Pipeline, attach
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 from jetbus.testing import running_daemon
-from spark.compare import rows_of
-from spark.waits import WITHIN_S, run_batches, until, until_gone
 from support.daemon import Daemon
+from support.spark.compare import rows_of
+from support.spark.waits import WITHIN_S, run_batches, until, until_gone
 
 StartDaemon = Callable[..., Daemon]
 SCHEMES = {"JSON": ("jet", "tcp"), "binary": ("jetb", "binary")}
@@ -37,11 +37,11 @@ def count_up(peer: jetbus.Peer, path: str, upto: int) -> None:
     state = peer.add_state(path, 1)
     for n in range(2, upto + 1):
         state.change(n)
-    peer.get(path)  # answered when all of it has been handled
+    peer.get_all(path)  # answered when all of it has been handled
 
 
 def recorded(daemon: Daemon, directory: Path, **wanted: Any) -> list[dict[str, Any]]:
-    """What the journal has on disk of all that has happened so far."""
+    """Return the events that the journal has on disk so far."""
     with jetbus.Peer(url_of(daemon)) as peer:
         peer.call("$jet/journal/offsets")
     found: list[dict[str, Any]] = journal.open(directory).table(**wanted).to_pylist()
@@ -59,7 +59,7 @@ class Plant:
         count_up(self.owner, "plant/count", EVENTS)
         self.owner.add_state("plant/ü", {"ä": [1, None]})
         self.owner.add_state("other", "x")
-        self.owner.get("other")
+        self.owner.get_all("other")
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +284,9 @@ def test_a_stream_needs_a_journal(spark: SparkSession, tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "nobody": ({}, "option 'user': the journal of"),
     "not of the group": ({"user": "bob", "password": "b"}, "is open to users of its journal_groups only"),
-    "unknown": ({"user": "eve", "password": "x"}, "option 'user': no such user"),
-    "wrong password": ({"user": "ann", "password": "x"}, "option 'password': wrong password"),
-    "password without user": ({"password": "x"}, "option 'user': there is a password"),
+    "unknown": ({"user": "eve", "password": "x"}, "option 'user': wrong user or password"),
+    "wrong password": ({"user": "ann", "password": "x"}, "option 'user': wrong user or password"),
+    "password without user": ({"password": "x"}, "option 'user': a password is given"),
 }
 
 
@@ -313,7 +313,7 @@ def test_only_some_may_read_a_journal(spark: SparkSession, tmp_path: Path, start
 
 
 WRONG_URLS = {
-    "no daemon's": ("http://x", "is no address of a daemon"),
+    "no daemon's": ("http://x", "is not the address of a daemon"),
     "not closed": ('["jet://a"', "write it as JSON such as"),
     "empty": ("", "option 'url'"),
 }
@@ -344,17 +344,21 @@ HELD = """
 rule = "plant/**"
 when = "num > 80"
 hold = "1s"
+
+[alarm.silent]
+rule = "plant/**"
+when = "stale"
 """
 
 
 def test_alarms_of_a_quiet_bus(spark: SparkSession, tmp_path: Path, start_daemon: StartDaemon) -> None:
-    """The clock ends hold times and windows: an alarm is raised and published though no other event comes."""
+    """The clock ends hold times and windows, and tells what is stale, though no other event comes."""
     directory = tmp_path / "journal"
     daemon = start_daemon("--journal", str(directory), "--journal-bus", "plant")
     (tmp_path / "alarms.toml").write_text(HELD)
     with running_daemon() as shown, jetbus.Peer(shown.url) as watcher, jetbus.Peer(url_of(daemon)) as owner:
-        owner.add_state("plant/a", 90)
-        owner.get("plant/a")
+        owner.add_state("plant/a", 90, unit="Cel", stale_s=1.5)
+        owner.get_all("plant/a")
         # The journal is read from its folder, so that not even reading it makes events.
         with Pipeline(
             spark,
@@ -366,12 +370,14 @@ def test_alarms_of_a_quiet_bus(spark: SparkSession, tmp_path: Path, start_daemon
         ) as pipeline:
             pipeline.start(every_s=0.1)
             raised = watcher.wait_for("spark/alarms/hot/plant/plant/a", timeout_s=WITHIN_S).value
+            silent = watcher.wait_for("spark/alarms/silent/plant/plant/a", timeout_s=WITHIN_S).value
             window = watcher.wait_for("spark/rollups/1s/plant/plant/a", timeout_s=WITHIN_S).value
         last = max(recorded(daemon, directory, rule="plant/a"), key=lambda row: int(row["seq"]))
         assert pipeline.store.progress.seqs["plant"] == last["seq"], "there were other events"
     added_us = round(last["ts"].timestamp() * 1e6)
-    assert (raised["what"], raised["value"]) == ("raised", 90)
-    assert journal.instants.read_instant(raised["ts"]) == added_us + 1_000_000
+    for alarm, due_us in ((raised, 1_000_000), (silent, 1_500_000)):
+        assert (alarm["what"], alarm["value"], alarm["unit"]) == ("raised", 90, "Cel")
+        assert journal.instants.read_instant(alarm["ts"]) == added_us + due_us
     assert (window["count"], window["last"]) == (1, 90)
 
 
@@ -392,9 +398,9 @@ def test_from_the_bus_through_spark_to_the_bus(spark: SparkSession, tmp_path: Pa
     daemon = start_daemon("--journal", str(tmp_path / "journal"), "--journal-bus", "plant")
     url, alarms = url_of(daemon), tmp_path / "alarms.toml"
     alarms.write_text(ALARM_FILE)
-    told: list[tuple[str, str, Any]] = []
+    received: list[tuple[str, str, Any]] = []
     with jetbus.Peer(url) as owner, jetbus.Peer(url) as watcher:
-        watcher.fetch("spark/**", lambda event: told.append((event.kind, event.path, event.value)), policy="every")
+        watcher.fetch("spark/**", lambda event: received.append((event.kind, event.path, event.value)), policy="every")
         hot = owner.add_state("plant/a/temperature", 90)
         alarm, newest = "spark/alarms/hot/plant/plant/a/temperature", "spark/rollups/1s/plant/plant/a/temperature"
         with Pipeline(spark, url, tmp_path / "tables", alarm_file=alarms, publish="spark") as pipeline:
@@ -405,16 +411,18 @@ def test_from_the_bus_through_spark_to_the_bus(spark: SparkSession, tmp_path: Pa
             cleared = watcher.wait_for(alarm, fields={"what": equal("cleared")}, timeout_s=WITHIN_S).value
             assert (cleared["value"], cleared["raised_at"]) == (70, raised["ts"])
             await_window(watcher, newest, lambda: hot.change(71))
-            batch, lag = (watcher.get(f"spark/pipeline/{name}")[f"spark/pipeline/{name}"] for name in ("batch", "lag"))
+            batch, lag = (
+                watcher.get_all(f"spark/pipeline/{name}")[f"spark/pipeline/{name}"] for name in ("batch", "lag")
+            )
             assert batch["events"] >= 1
             assert lag["events"] >= 0
             assert lag["seconds"] >= 0
-            for path in watcher.get("spark/**"):
+            for path in watcher.get_all("spark/**"):
                 assert path.count("spark/") == 1, "what is published must not be published again"
         until_gone(watcher, "spark/**")
         gone = {("remove", path) for path in (alarm, newest, "spark/pipeline/lag")}
-        until(lambda: gone <= {(kind, path) for kind, path, _ in told}, f"nobody was told of all of {gone}")
-        changes = [(path, json.dumps(value)) for kind, path, value in told if kind != "remove" and path == alarm]
+        until(lambda: gone <= {(kind, path) for kind, path, _ in received}, f"nobody was told of all of {gone}")
+        changes = [(path, json.dumps(value)) for kind, path, value in received if kind != "remove" and path == alarm]
         assert len(changes) == len(set(changes)) == 2
         check_again(spark, url, tmp_path, watcher)
     events = attach(spark, tmp_path / "tables").frame("events")
@@ -438,7 +446,7 @@ def check_again(spark: SparkSession, url: str, tmp_path: Path, watcher: jetbus.P
     """Another run shows at once what is known; two at one place are refused."""
     with Pipeline(spark, url, tmp_path / "tables", publish="spark") as pipeline:
         pipeline.start(every_s=60)
-        assert "spark/rollups/1s/plant/plant/a/temperature" in watcher.get("spark/rollups/**")
+        assert "spark/rollups/1s/plant/plant/a/temperature" in watcher.get_all("spark/rollups/**")
         with (
             Pipeline(spark, url, tmp_path / "other", publish="spark") as second,
             pytest.raises(BadOption, match="spark/pipeline/batch is there already; choose another prefix"),
@@ -447,7 +455,7 @@ def check_again(spark: SparkSession, url: str, tmp_path: Path, watcher: jetbus.P
 
 
 WRONG_PLACES: dict[str, tuple[list[str], dict[str, str], str]] = {
-    "no prefix": (["DAEMON"], {"publish": "/"}, "option 'publish': '/' is no place for states"),
+    "no prefix": (["DAEMON"], {"publish": "/"}, "option 'publish': '/' cannot hold states"),
     "nobody there": (
         ["FOLDER"],
         {"publish": "x", "publish_url": "jet://127.0.0.1:1"},

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from jetbus.spark import BadOption, attach, maintenance
 from jetbus.spark.location import read_location
 from jetbus.spark.maintenance import merge_files, remove_old_files
-from spark.compare import assert_same, rows_of
-from spark.on_disk import assert_on_disk, wanted
+from support.spark.compare import assert_same, rows_of
+from support.spark.on_disk import assert_on_disk, wanted
 
 if TYPE_CHECKING:
-    from spark.conftest import Past
+    from spark.conftest import RecordedBuses
 
 HOURS_AGO = 3
 
@@ -41,7 +41,7 @@ def make_old(table: Path) -> None:
         os.utime(file, (then_s, then_s))
 
 
-def test_merged_files_hold_the_same(spark: SparkSession, again: Past) -> None:
+def test_merged_files_hold_the_same(spark: SparkSession, again: RecordedBuses) -> None:
     """Merging leaves few files and the same rows for all readers; old files go when nobody can be reading them."""
     location, events = read_location(again.tables), again.tables / "events"
     early = attach(spark, again.tables).frame("history")
@@ -67,7 +67,7 @@ def test_merged_files_hold_the_same(spark: SparkSession, again: Past) -> None:
         assert_same(name, rows_of(found.frame(name)), wanted(again.so_far)[name])
 
 
-def test_what_cannot_be_cared_for_is_named(past: Past) -> None:
+def test_what_cannot_be_cared_for_is_named(past: RecordedBuses) -> None:
     """A table that is not there, and a time in which files may still be read, are refused."""
     location = read_location(past.tables)
     with pytest.raises(BadOption, match=r"there is no table 'pumps'; there are .*events"):
@@ -77,7 +77,7 @@ def test_what_cannot_be_cared_for_is_named(past: Past) -> None:
 
 
 def test_a_pipeline_cares_for_its_tables(
-    spark: SparkSession, again: Past, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, again: RecordedBuses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A pipeline folds what it carries and merges small files; a merge that fails never ends it."""
     monkeypatch.setattr(maintenance, "FOLD_FILES", 0)
@@ -103,7 +103,7 @@ def test_a_pipeline_cares_for_its_tables(
     found = attach(spark, again.tables)
     for name, rows in wanted(again.log).items():
         assert_same(name, rows_of(found.frame(name)), rows)
-    for name in ("paths", "windows", "alarms"):
+    for name in ("paths", "windows", "alarms", "elements"):
         table = DeltaTable(again.tables / f"carried_{name}")
         newest = next(commit for commit in table.history() if "folded" in commit or "batch" in commit)
         assert newest.get("folded") == "true", name

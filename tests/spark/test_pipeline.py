@@ -22,12 +22,12 @@ from jetbus.rules import rule
 from jetbus.spark import Batch, DataLoss, NotTables, Pipeline, Tables, attach, session, tables
 from jetbus.spark.alarms import Alarm
 from jetbus.spark.schemas import JOURNAL, schema_of
-from spark.compare import assert_same, rows_of
-from spark.journals import numbers, write_events
-from spark.on_disk import assert_on_disk, read_delta, wanted
+from support.spark.compare import assert_same, rows_of
+from support.spark.journals import numbers, write_events
+from support.spark.on_disk import assert_on_disk, read_delta, wanted
 
 if TYPE_CHECKING:
-    from spark.conftest import Past
+    from spark.conftest import RecordedBuses
 
 
 class Progress(StreamingQueryListener):
@@ -49,9 +49,9 @@ class Progress(StreamingQueryListener):
         """Nothing more is counted."""
 
 
-def test_tables_hold_each_event_exactly_once(spark: SparkSession, past: Past) -> None:
+def test_tables_hold_each_event_exactly_once(spark: SparkSession, past: RecordedBuses) -> None:
     """Two buses go into one set of tables in several runs and batches, also after a checkpoint was lost."""
-    assert [(batch.number, batch.events) for batch in past.told] == [(0, 250), (1, 250), (2, 200)]
+    assert [(batch.number, batch.events) for batch in past.received] == [(0, 250), (1, 250), (2, 200)]
     found = attach(spark, past.tables)
     for name, rows in wanted(past.so_far).items():
         assert_same(name, rows_of(found.frame(name)), rows)
@@ -61,21 +61,21 @@ def test_tables_hold_each_event_exactly_once(spark: SparkSession, past: Past) ->
     assert [row.is_own for row in days] == [True]
 
 
-def test_tables_from_a_backup(spark: SparkSession, past: Past, again: Past) -> None:
+def test_tables_from_a_backup(spark: SparkSession, past: RecordedBuses, again: RecordedBuses) -> None:
     """A checkpoint that is ahead of tables put back from a backup is refused; without it they go on.
 
     Spark counts each event of a run as one input row, and the session of the process is the one it was before.
     """
-    counts, told = Progress(), list[Batch]()
+    counts, received = Progress(), list[Batch]()
     again.happen(again.rest[:60])
     spark.streams.addListener(counts)
     try:
-        with again.pipeline(spark, on_batch=told.append) as pipeline:
+        with again.pipeline(spark, on_batch=received.append) as pipeline:
             pipeline.run_once()
             assert session() is spark
     finally:
         spark.streams.removeListener(counts)
-    assert [batch.events for batch in told] == counts.input_rows == [60]
+    assert [batch.events for batch in received] == counts.input_rows == [60]
     for folder in again.tables.iterdir():
         if folder.is_dir() and folder.name != "checkpoint":
             shutil.rmtree(folder)
@@ -93,7 +93,7 @@ def test_tables_from_a_backup(spark: SparkSession, past: Past, again: Past) -> N
     assert_on_disk(again.tables, wanted(again.log))
 
 
-def test_a_deleted_table_is_named(spark: SparkSession, again: Past) -> None:
+def test_a_deleted_table_is_named(spark: SparkSession, again: RecordedBuses) -> None:
     """A table that was deleted is named with what to do, by the next pipeline and by readers."""
     shutil.rmtree(again.tables / "history")
     for use in (again.pipeline, lambda spark: attach(spark, again.tables)):
@@ -101,15 +101,15 @@ def test_a_deleted_table_is_named(spark: SparkSession, again: Past) -> None:
             use(spark)
 
 
-def test_files_that_no_commit_names_do_not_exist(spark: SparkSession, again: Past) -> None:
-    """What a crash leaves behind in the folder of a table is read by nobody."""
+def test_files_that_no_commit_names_do_not_exist(spark: SparkSession, again: RecordedBuses) -> None:
+    """Files of a crash in the folder of a table are read by nobody."""
     whole = next((again.tables / "events").rglob("*.parquet"))
     shutil.copy(whole, whole.with_name("stray.parquet"))
     assert Tables(spark, again.tables).frame("events").count() == len(again.so_far)
     assert read_delta(again.tables, "events").num_rows == len(again.so_far)
 
 
-def test_one_pipeline_at_a_time(spark: SparkSession, again: Past) -> None:
+def test_one_pipeline_at_a_time(spark: SparkSession, again: RecordedBuses) -> None:
     """A second pipeline for the same tables, and tables where other files are, are refused with what to do."""
     with (
         again.pipeline(spark),
@@ -151,6 +151,7 @@ def test_to_make_a_table_runs_no_job(spark: SparkSession) -> None:
         tables.events(log),
         tables.history(log),
         *(tables.rollups(log, size) for size in ("1s", "1m", "1h")),
+        tables.elements(log),
         tables.availability(log),
         tables.requests(log),
         tables.alarms(log, (Alarm("high", rule("**"), "num > 1", hold_us=1),)),

@@ -1,4 +1,4 @@
-"""Where a pipeline begins and ends: ranges of the past, stops at any moment, and many journals."""
+"""Begin and end of a pipeline: ranges of the past, stops at any moment, and many journals."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pyspark.sql import SparkSession
 from jetbus.journal.instants import write_instant
 from jetbus.spark import BadOption, Batch, DataLoss, NotTables, Pipeline, Tables
 from jetbus.spark.batch import make_batch
-from jetbus.spark.buses import BUNDLES_MIN, OpenBuses
+from jetbus.spark.journals import BUNDLES_MIN, OpenBuses
 from jetbus.spark.options import read_options
 from jetbus.spark.pipeline import where
-from spark import reference
-from spark.compare import assert_same, rows_of
-from spark.journals import numbers, write_events, write_log
-from spark.logs import make_log
-from spark.reference import Event
-from spark.waits import WITHIN_S
+from support.spark import reference
+from support.spark.compare import assert_same, rows_of
+from support.spark.journals import numbers, write_events, write_log
+from support.spark.logs import make_log
+from support.spark.reference import Event
+from support.spark.waits import WITHIN_S
 
 BEGIN_US = 1_772_323_200_000_000
 DEVICES = 250
@@ -42,7 +42,7 @@ def test_a_range_goes_on_where_it_ended(spark: SparkSession, tmp_path: Path) -> 
     """Tables of a range have just its events; a later run, with another end or none, adds the rest without loss."""
     log = numbers(100)
     write_events(tmp_path / "journal", log, bus="plant")
-    told: list[Batch] = []
+    received: list[Batch] = []
     ranges: list[tuple[dict[str, Any], int]] = [
         ({"since": at(11), "until": at(41)}, 40),
         ({"until": at(71)}, 70),
@@ -50,9 +50,9 @@ def test_a_range_goes_on_where_it_ended(spark: SparkSession, tmp_path: Path) -> 
     ]
     for options, upto in ranges:
         with Pipeline(
-            spark, tmp_path / "journal", tmp_path / "tables", batch_events_max=50, on_batch=told.append, **options
+            spark, tmp_path / "journal", tmp_path / "tables", batch_events_max=50, on_batch=received.append, **options
         ) as pipeline:
-            assert pipeline.behind() == upto - (told[-1].seqs["plant"] if told else 10)
+            assert pipeline.behind() == upto - (received[-1].seqs["plant"] if received else 10)
             pipeline.run_once()
             assert pipeline.behind() == 0
         assert seqs(spark, tmp_path / "tables") == list(range(11, upto + 1))
@@ -91,11 +91,11 @@ def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path, monkeypa
     """A stop in the midst of a batch waits for it and raises nothing; one that breaks into it loses nothing."""
     log = make_log(random.Random(5), 300)
     write_log(tmp_path / "journals", log)
-    told: list[Batch] = []
+    received: list[Batch] = []
     for at_once in (True, False):
         begun = threading.Event()
         with Pipeline(
-            spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=60, on_batch=told.append
+            spark, tmp_path / "journals" / "*", tmp_path / "tables", batch_events_max=60, on_batch=received.append
         ) as pipeline:
             monkeypatch.setattr("jetbus.spark.pipeline.make_batch", partial(watched, begun, make_batch))
             pipeline.start(every_s=0.1)
@@ -103,8 +103,8 @@ def test_a_stop_in_the_first_batch(spark: SparkSession, tmp_path: Path, monkeypa
             pipeline.stop(at_once=at_once)
             assert pipeline.wait()
             # What is broken into may still just come to its end.
-            assert len(told) in ((0, 1) if at_once else (1,))
-            told.clear()
+            assert len(received) in ((0, 1) if at_once else (1,))
+            received.clear()
     with Pipeline(spark, tmp_path / "journals" / "*", tmp_path / "tables") as pipeline:
         pipeline.run_once()
     assert_same("events", rows_of(Tables(spark, tmp_path / "tables").frame("events")), reference.events(log))

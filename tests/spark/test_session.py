@@ -11,13 +11,15 @@ from pyspark.sql import SparkSession
 
 from jetbus.spark import JavaMissing, session
 from jetbus.spark.session import check_java
+from support.notebooks import read_notebook, run_notebook
+from support.program import EXAMPLES
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.py"
+NOTEBOOK = EXAMPLES / "notebook.py"
 
 
 def test_a_running_session_is_used(spark: SparkSession) -> None:
-    """Where there is a session, it is the one that is given; it is in UTC."""
-    assert session("local[7]") is spark
+    """An existing session is used; it is in UTC."""
+    assert session("local[7]").sparkContext is spark.sparkContext
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
@@ -39,8 +41,15 @@ def test_the_notebook_runs(
     assert spark is not None
     monkeypatch.setattr(sys, "argv", [str(NOTEBOOK), str(tmp_path)])
     runpy.run_path(str(NOTEBOOK), run_name="__main__")
-    told = capsys.readouterr().out
-    assert "605 events" in told
-    assert told.count("|hot") == 4
-    assert "the pump ran for 200 s" in told
+    received = capsys.readouterr().out
+    assert "605 events" in received
+    assert received.count("|hot") == 4
+    assert "the pump ran for 200 s" in received
     assert (tmp_path / "boiler.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_the_notebook_of_tables_runs(spark: SparkSession) -> None:
+    """Every cell of the notebook runs, and shows the kinds of things that are stored in it."""
+    assert spark is not None
+    file = EXAMPLES / "tables.ipynb"
+    assert run_notebook(file) == read_notebook(file)

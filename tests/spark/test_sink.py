@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 import jetbus
 from jetbus.spark import BadOption, publish
 from jetbus.testing import running_daemon
-from spark.journals import numbers, write_events
-from spark.waits import WITHIN_S, run_to_end, until_gone
+from support.spark.journals import numbers, write_events
+from support.spark.waits import WITHIN_S, run_to_end, until_gone
 
 
 def test_rows_become_set_requests(spark: SparkSession) -> None:
@@ -29,7 +29,7 @@ def test_rows_become_set_requests(spark: SparkSession) -> None:
         write = frame.write.format("jet").option("url", daemon.url).mode("append")
         with pytest.raises(Exception, match="3 of 43 rows could not be set") as caught:
             write.save()
-        for path in ("fixed: ", "nobody: ", "s/0: the value '{no json' is no JSON"):
+        for path in ("fixed: ", "nobody: ", "s/0: the value '{no json' is not JSON"):
             assert path in str(caught.value)
         assert got == {f"s/{n}": {"n": n} for n in range(40)}
         write.option("onFailure", "ignore").save()
@@ -75,7 +75,7 @@ def test_rows_are_published_as_states(spark: SparkSession) -> None:
     frame = spark.sql("select 'a' as path, 1 as count, 2.5 as mean union all select 'b/c', 3, null")
     with running_daemon() as daemon, jetbus.Peer(daemon.url) as watcher:
         with publish(frame, url=daemon.url, prefix="spark/now"):
-            assert watcher.get("spark/**") == {
+            assert watcher.get_all("spark/**") == {
                 "spark/now/a": {"count": 1, "mean": 2.5},
                 "spark/now/b/c": {"count": 3, "mean": None},
             }
@@ -92,15 +92,15 @@ def test_a_stream_is_published_as_it_goes(spark: SparkSession, tmp_path: Path) -
     stream = (
         spark.readStream.format("jet").load(str(tmp_path / "journal")).selectExpr("path", "cast(value as int) as value")
     )
-    told: list[tuple[str, str, Any]] = []
+    received: list[tuple[str, str, Any]] = []
     both = threading.Event()
     gone = threading.Event()
 
     def take(event: jetbus.Event) -> None:
-        told.append((event.kind, event.path, event.value))
+        received.append((event.kind, event.path, event.value))
         if event.value == 14:
             both.set()
-        if sum(kind == "remove" for kind, _, _ in told) == 7:
+        if sum(kind == "remove" for kind, _, _ in received) == 7:
             gone.set()
 
     with running_daemon() as daemon, jetbus.Peer(daemon.url) as watcher:
@@ -110,5 +110,5 @@ def test_a_stream_is_published_as_it_goes(spark: SparkSession, tmp_path: Path) -
             write_events(tmp_path / "journal", numbers(14)[7:], bus="plant")
             assert both.wait(WITHIN_S)
         assert gone.wait(WITHIN_S)
-    changes = [(kind, value) for kind, _, value in told if kind != "remove"]
+    changes = [(kind, value) for kind, _, value in received if kind != "remove"]
     assert sorted(changes) == [*(("add", n) for n in range(1, 8)), *(("change", n) for n in range(8, 15))]

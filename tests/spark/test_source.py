@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from jetbus import journal
-from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
 from jetbus.spark.source import JetSource
-from spark.compare import rows_of
-from spark.journals import numbers, write_events, write_log
-from spark.logs import make_log
-from spark.reference import Event
-from spark.waits import WITHIN_S, run_batches
+from jetbus.spark.tables import read_journals
+from support.spark.compare import rows_of
+from support.spark.journals import numbers, write_events, write_log
+from support.spark.logs import make_log
+from support.spark.reference import Event
+from support.spark.waits import WITHIN_S, run_batches
 
 
 def values(frame: DataFrame) -> list[int]:
@@ -74,7 +74,7 @@ def test_what_a_task_has_loaded_is_no_garbage(spark: SparkSession, tmp_path: Pat
 
 
 def test_whole_journals_are_read_natively_as_far_as_they_are_compacted(spark: SparkSession, tmp_path: Path) -> None:
-    """What is compacted comes from Parquet, what is not from segments: every event once, in the columns of ``jet``."""
+    """Compacted events come from Parquet, others from segments: every event once, in the columns of ``jet``."""
     log = make_log(random.Random(9), 600)
     directories = write_log(tmp_path, log, segment_events=150)
     journal.compact(directories[0])
@@ -129,8 +129,8 @@ def test_a_schema_chooses_columns(spark: SparkSession, hundred: Path) -> None:
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
     "unknown option": ({"startWith": "a"}, "option 'startwith': there is none of that name"),
-    "no instant": ({"since": "yesterday"}, "option 'since': 'yesterday' is no instant"),
-    "no number": ({"maxEventsPerBatch": "many"}, "option 'maxEventsPerBatch': 'many' is no number of events"),
+    "no instant": ({"since": "someday"}, "option 'since': 'someday' is not an instant"),
+    "no number": ({"maxEventsPerBatch": "many"}, "option 'maxEventsPerBatch': 'many' is not a number of events"),
     "no rule": ({"rule": "a value>b"}, "option 'rule'"),
     "no list": ({"equalsOneOf": "a,b"}, "option 'equalsOneOf': 'a,b' is not understood; write it as JSON"),
     "no start": ({"start": "soon"}, "option 'start': 'soon' is not understood"),
@@ -153,8 +153,8 @@ def test_what_is_no_journal_is_refused_at_once(spark: SparkSession, tmp_path: Pa
     """A directory that holds something else, nothing, or does not exist is refused by load."""
     (tmp_path / "data.parquet").write_text("no")
     for path, message in (
-        (tmp_path, "is no journal"),
-        (tmp_path / "nowhere", "is no journal"),
+        (tmp_path, "is not a journal"),
+        (tmp_path / "nowhere", "is not a journal"),
         (tmp_path / "x*y", "no directory matches"),
         ("s3://bucket/x", "mount it"),
     ):

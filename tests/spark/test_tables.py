@@ -8,22 +8,26 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
+from jetbus.journal import read_duration
 from jetbus.rules import rule
 from jetbus.spark import tables
 from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, open_signals
-from jetbus.spark.carried import after_cuts, newest_alarms, newest_paths, open_stays, open_values
+from jetbus.spark.carried import after_cuts, newest_alarms, newest_elements, newest_paths, open_stays, open_values
 from jetbus.spark.clock import CUTS, Position, batch_clock
+from jetbus.spark.elements import closed_elements, element_rows, open_elements, valid_elements
+from jetbus.spark.errors import BadOption
 from jetbus.spark.requests import complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
 from jetbus.spark.schemas import DOC, TABLES, schema_of
 from jetbus.spark.timeline import availability, history, open_paths, timeline
-from spark import reference
-from spark.compare import assert_same, rows_of
-from spark.logs import cut_logs, frame, make_log
-from spark.reference import AlarmRule, Event, Row
+from support.spark import reference
+from support.spark.compare import assert_same, rows_of
+from support.spark.logs import cut_logs, frame, make_log
+from support.spark.reference import AlarmRule, Event, Row
 
 few = settings(
     max_examples=2,
@@ -39,6 +43,9 @@ ALARMS = (
     Alarm("slack", rule("**"), "num > 10", "num < -1", 500_000),
     Alarm("on", rule("a"), "flag", "text = 'text'"),
     Alarm("deep", rule("**"), "variant_get(doc, '$.x', 'int') = 1", "num is not null"),
+    Alarm("strange", rule("**"), "num < normal_low or num > normal_high", None, 1_000),
+    Alarm("silent", rule("pump/**"), "stale_s is not null", None, 250_000, is_stale=True),
+    Alarm("turning", rule("**"), "unit = 'rpm' and num > 0", "unit = '°C'"),
 )
 PLAIN_ALARMS = [
     AlarmRule("hot", lambda path: path.startswith("pump/"), lambda v: (v["num"] or 0) > 80, None, 0),
@@ -46,12 +53,22 @@ PLAIN_ALARMS = [
     AlarmRule("slack", lambda _: True, lambda v: (v["num"] or 0) > 10, lambda v: (v["num"] or 0) < -1, 500_000),
     AlarmRule("on", lambda path: path == "a", lambda v: bool(v["flag"]), lambda v: v["text"] == "text", 0),
     AlarmRule("deep", lambda _: True, lambda v: v["doc"] == {"unit": "C", "x": 1}, lambda v: v["num"] is not None, 0),
+    AlarmRule("strange", lambda _: True, reference.is_strange, None, 1_000),
+    AlarmRule("silent", lambda path: path.startswith("pump/"), lambda v: bool(v["stale_s"]), None, 250_000, True),
+    AlarmRule(
+        "turning",
+        lambda _: True,
+        lambda v: v["unit"] == "rpm" and (v["num"] or 0) > 0,
+        lambda v: v["unit"] == "°C",
+        0,
+    ),
 ]
 
 
 WANTED: dict[str, Callable[[list[Event]], list[Row]]] = {
     "history": reference.history,
     "rollups": reference.rollups,
+    "elements": reference.elements,
     "availability": reference.availability,
     "requests": reference.requests,
     "alarms": partial(reference.alarms, wanted=PLAIN_ALARMS),
@@ -73,8 +90,13 @@ class Batches:
         now = {bus: self._positions[bus].us for bus in self._positions} | reference.last_ts(batch)
         has_cuts = any(event.event in CUTS for event in batch)
         clock = batch_clock(self.spark, self._positions, now, rows if has_cuts else None)
-        known = self._frame("paths")
-        line = timeline(rows, clock, None if known is None else after_cuts(known, self._positions)).localCheckpoint()
+        known, described = (
+            None if (carried := self._frame(name)) is None else after_cuts(carried, self._positions)
+            for name in ("paths", "elements")
+        )
+        line = timeline(rows, clock, known, described).localCheckpoint()
+        elements = element_rows(rows, clock, described).localCheckpoint()
+        self._keep("elements", closed_elements(elements))
         self._keep("history", history(line), "valid_to is not null")
         self._keep("availability", availability(line), "until is not null")
         parts = window_parts(history(line), clock, self._frame("windows")).localCheckpoint()
@@ -83,7 +105,7 @@ class Batches:
         self._keep("requests", complete_requests(asked))
         watched = self._frame("alarms")
         raised = None if watched is None else newest_alarms(watched)
-        signals = alarm_signals(ALARMS, rows, clock, raised).localCheckpoint()
+        signals = alarm_signals(ALARMS, rows, clock, raised, described).localCheckpoint()
         self._keep("alarms", new_signals(signals))
         for event in batch:
             before = self._positions.get(event.bus, Position(0, 0))
@@ -93,11 +115,14 @@ class Batches:
         self._carry("windows", open_windows(parts))
         self._carry("requests", open_requests(asked))
         self._carry("alarms", open_signals(signals))
+        self._carry("elements", open_elements(elements))
 
     def finish(self) -> dict[str, list[Row]]:
         """Give all rows, with those that are still open."""
-        known = self._frame("paths")
+        known, described = self._frame("paths"), self._frame("elements")
         assert known is not None
+        assert described is not None
+        self.found["elements"] += rows_of(valid_elements(newest_elements(described, self._positions)))
         there = newest_paths(known, self._positions)
         self.found["history"] += rows_of(open_values(there))
         self.found["availability"] += rows_of(open_stays(there))
@@ -112,7 +137,9 @@ class Batches:
     def _carry(self, name: str, rows: DataFrame) -> None:
         """Append rows to those carried: a log in which the newest row of a key counts."""
         fresh = rows.toArrow()
-        self._carried[name] = pa.concat_tables([self._carried[name], fresh]) if name in self._carried else fresh
+        # Whether a column may have nulls depends on what else was carried.
+        known = [self._carried[name]] if name in self._carried else []
+        self._carried[name] = pa.concat_tables([*known, fresh], promote_options="default")
 
 
 def collected(spark: SparkSession, batches: list[list[Event]]) -> dict[str, list[Row]]:
@@ -138,6 +165,7 @@ def test_tables_are_those_of_the_reference(spark: SparkSession, data: tuple[list
 WHOLE: dict[str, Callable[[DataFrame], DataFrame]] = {
     "history": tables.history,
     **{f"rollups of {size}": partial(tables.rollups, window=size) for size in WINDOWS_US},
+    "elements": tables.elements,
     "availability": tables.availability,
     "requests": tables.requests,
     "alarms": partial(tables.alarms, wanted=ALARMS),
@@ -163,3 +191,20 @@ def test_events_have_their_values_in_columns(spark: SparkSession, data: tuple[li
     got = tables.events(frame(spark, log))
     assert got.schema.simpleString() == schema_of((*TABLES["events"].columns, DOC)).simpleString()
     assert_same("events", rows_of(got), reference.events(log))
+
+
+@pytest.mark.parametrize("size", ["90s", "250ms"])
+def test_windows_of_any_length(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    """A look at a log takes windows of any length, with the figures that the reference has for them."""
+    monkeypatch.setitem(reference.SIZES_US, size, round(read_duration(size) * 1_000_000))
+    log = make_log(random.Random(23), 300)
+    found = rows_of(tables.rollups(frame(spark, log), size).select(*TABLES["rollups"].names))
+    assert found
+    assert_same("rollups", found, reference.rollups_of(log, size))
+
+
+@pytest.mark.parametrize("size", ["0s", "often", "-1m"])
+def test_windows_of_no_length(spark: SparkSession, size: str) -> None:
+    """A length that is none is refused by name."""
+    with pytest.raises(BadOption, match="window"):
+        tables.rollups(frame(spark, []), size)

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from jetbus.spark import Pipeline
 from jetbus.spark.store import Store
-from spark import reference
-from spark.journals import numbers, write_events
-from spark.on_disk import assert_on_disk, read_delta, wanted
+from support.spark import reference
+from support.spark.journals import numbers, write_events
+from support.spark.on_disk import assert_on_disk, read_delta, wanted
 
 if TYPE_CHECKING:
-    from spark.conftest import Past
+    from spark.conftest import RecordedBuses
 
 FIRST = 60
 """Events of the batch that is not finished."""
@@ -50,7 +50,7 @@ def versions(tables: Path) -> dict[str, int]:
     return {log.parent.name: DeltaTable(log.parent).version() for log in tables.glob("*/_delta_log")}
 
 
-def test_an_unfinished_batch(spark: SparkSession, again: Past, tmp_path: Path) -> None:
+def test_an_unfinished_batch(spark: SparkSession, again: RecordedBuses, tmp_path: Path) -> None:
     """A batch that is made again is committed once; one with other events is set back first."""
     again.happen(again.rest[:FIRST])
     run_unfinished(again.pipeline(spark))

@@ -32,9 +32,9 @@ from jetbus.spark.session import session
 
 if TYPE_CHECKING:
     from jetbus.spark.catalog import Tables, attach
-    from jetbus.spark.journals import read_journals
     from jetbus.spark.pipeline import Batch, Pipeline
     from jetbus.spark.sink import Published, Publisher, publish
+    from jetbus.spark.tables import read_journals
 
 __all__ = [
     "BadAlarm",
@@ -67,12 +67,12 @@ _HOMES = {
     "Tables": "catalog",
     "attach": "catalog",
     "publish": "sink",
-    "read_journals": "journals",
+    "read_journals": "tables",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The rest is loaded when it is first asked for: the Python below Spark that only finds the format needs none."""
+    """Load the other names on first use: a Python process of Spark that only looks up the format needs none of them."""
     if name not in _HOMES:
         raise AttributeError(f"module 'jetbus.spark' has no attribute {name!r}")
     globals()[name] = getattr(importlib.import_module(f"jetbus.spark.{_HOMES[name]}"), name)

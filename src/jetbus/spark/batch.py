@@ -1,63 +1,105 @@
 """One batch of the stream, from its rows to committed tables.
 
-    rows ──> events ──┬─> alarms ─────────────> committed and published first
+    rows ──> events ──┬─> alarms ─────────────> published first
      (read once)      ├─> timeline = history ─┬─> rollups
                       │                       ├─> availability
                       │                       └─> carried paths
                       ├─> requests
+                      ├─> elements
                       └─> stages of the user
-                                               then all tables, at last `batches`
+                                               then all tables are committed, at last `batches`
 
-The rows of Spark's source are read once, typed and written; everything else reads the files that were just written,
-which Spark scans many times as fast. Files of a table lie in a folder of the batch, by day. Rows that a job makes but
-that are no part of the table (time rows, open values, rows that an expectation keeps out) have no day: they are in the
-same folder, can be read from there, and are never committed.
+The rows of Spark's source are read once and typed. What several queries need is read again from where it was left:
+
+- a **large** batch writes its events and its timeline, and reads the files, which Spark scans many times as fast as the
+  source. Files of a table lie in a folder of the batch, by day. Rows that a job makes but that are no part of the table
+  (time rows, open values, rows that an expectation keeps out) have no day: they are in the same folder, can be read
+  from there, and are never committed;
+- a **small** batch costs what Spark does before and between jobs, not what its rows do. So it keeps its events and its
+  timeline in memory, by ``persist``, in one partition: no stage needs a shuffle, each query is one task, and alarms
+  wait for no file. Tables that can have no rows are not written at all.
+
+::
+
+                 large                                  small, up to SMALL_EVENTS
+    events       written, then read from the files      persisted, written beside everything else
+    timeline     written as history, then read          persisted, written beside everything else
+    alarms       before everything else                 beside everything else
+    partitions   as many as Spark finds best            one
+    plans        adapted, compiled                      fixed, interpreted: SMALL_SETTINGS
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, open_signals
+from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, newest_signals, open_signals
 from jetbus.spark.carried import after_cuts, newest_alarms, only_touched
-from jetbus.spark.clock import CUTS, TIME, Clock, Position, batch_clock, micros
+from jetbus.spark.clock import CUTS, TIME, BatchClock, Position, batch_clock
+from jetbus.spark.elements import DESCRIBING, closed_elements, element_rows, open_elements
 from jetbus.spark.errors import DataLoss
-from jetbus.spark.expectations import Expectation, Outcome, Watched, quarantined
-from jetbus.spark.maintenance import fold
-from jetbus.spark.own_stages import OwnStage
-from jetbus.spark.requests import REQUESTS, complete_requests, open_requests, request_rows
+from jetbus.spark.expectations import Expectation, Outcome, Watched, kept_condition, quarantined
+from jetbus.spark.maintenance import find_grown, fold
+from jetbus.spark.requests import MINUTE_US, REQUESTS, complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
-from jetbus.spark.schemas import TABLES
+from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, schema_of
+from jetbus.spark.sink import STATES_MAX
+from jetbus.spark.sql_text import quote, run, select, write_map
 from jetbus.spark.store import DEFAULT_PARTITION, Store, WrittenFile, day_of, delta_schema
 from jetbus.spark.tables import with_documents, with_values
 from jetbus.spark.timeline import SIGNS, availability, history, open_paths, timeline
+from jetbus.spark.user_stages import OwnStage
 
-__all__ = ["Made", "Plan", "fold_tables", "make_batch"]
+__all__ = ["CommittedBatch", "Plan", "fold_tables", "make_batch", "settings_for"]
 
 JOBS_AT_ONCE = 4
 """Stages whose jobs Spark runs at the same time."""
+SMALL_EVENTS = 5_000
+"""A batch with no more events is computed in one partition; so are carried tables with no more rows."""
+SMALL_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.files.minPartitionNum": "1",
+    }
+)
+"""Settings of the session while a small batch is computed.
+
+Its plans have nothing to adapt, and to generate, compile and load code for them takes longer than interpreting them.
+"""
 FEW_EVENTS = 200_000
 """The paths of a batch with no more events are sent to every executor, instead of sorting all that was carried."""
 SILENT_EVENTS = ("peer", "gone")
 """Events that alone are no reason to publish anything: reading from afar makes some."""
-_TIMES = ("ts", "valid_from", "window_start", "since", "at")
+_IS_EVENT = f"(event != '{TIME}')"
+"""True for rows that are no time row."""
+_IS_HISTORY = "(event in ('add', 'change') and kind = 'state' and valid_to is not null)"
+"""True for rows of a timeline that are rows of the table of history."""
+_TOTALS = ("events", "signs", "stays", "describes", "schemas", "requests", "foreign")
+_TIMES = ("ts", "valid_from", "window_start", "since")
 """The time columns of the tables; statistics of files are made of them and of ``seq``."""
+
+
+Job = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a pipeline does with a batch."""
+    """Everything that a pipeline does with a batch."""
 
     spark: SparkSession
     store: Store
@@ -65,17 +107,17 @@ class Plan:
     own: tuple[OwnStage, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     sees_all: bool = True
-    """Whether every event of the journals is read: then seqs have no holes."""
+    """True if every event of the journals is read: then seqs have no holes."""
     has_end: bool = False
-    """Whether journals go on after the end of what is read: rows of time then tell nothing of seqs."""
+    """True if journals go on after the end of what is read: rows of time then tell nothing of seqs."""
     prefix: str | None = None
-    """Where the pipeline publishes; events below it are its own."""
-    on_alarms: Callable[[DataFrame], None] | None = None
-    """Called with the new rows of alarms as soon as they are committed."""
+    """Path below which the pipeline publishes; events there are its own."""
+    on_alarms: Callable[[list[dict[str, Any]]], None] | None = None
+    """Called with the newest row of each alarm that was raised or cleared, as ``newest_signals`` has it."""
 
 
 @dataclass
-class Made:
+class CommittedBatch:
     """A batch that has been committed."""
 
     number: int
@@ -89,34 +131,50 @@ class Made:
     """The folder that it wrote to, by table; of a table with parts, by TABLE/PART."""
     outcomes: list[Outcome] = field(default_factory=list)
     is_foreign: bool = True
-    """Whether it has anything but what came of publishing and reading."""
+    """True if it has anything but what came of publishing and reading."""
+    is_small: bool = False
 
 
-def make_batch(plan: Plan, rows: DataFrame, number: int, *, is_first: bool = False) -> Made | None:
+def make_batch(
+    plan: Plan, rows: DataFrame, number: int, *, is_first: bool = False, is_small: bool = False
+) -> CommittedBatch | None:
     """Make tables of the rows of a batch and commit them; None if there is nothing new in it.
 
     The first batch of a run, ``is_first``, may have events that are in the tables already: Spark's checkpoint is behind
     them if the run before was killed.
     """
-    return _Batch(plan, max(number, plan.store.progress.batch + 1)).make(rows, is_first=is_first)
+    # Spark counts from 0 again after its checkpoint was lost; the numbers of the tables only grow.
+    batch = _Batch(plan, max(number, plan.store.progress.batch + 1), rows.sparkSession, is_small=is_small)
+    with settings_for(batch.spark, is_small=is_small):
+        return batch.make(rows, is_first=is_first)
 
 
-def fold_tables(plan: Plan) -> None:
+def fold_tables(plan: Plan, spark: SparkSession) -> None:
     """Rewrite the tables of carried rows that have grown too much."""
-    batch = _Batch(plan, plan.store.progress.batch)
-    folded = fold(plan.spark, plan.store, batch.write)
-    if folded:
-        plan.store.replace(batch.files(folded), folded)
+    names = find_grown(plan.store)
+    if not names:
+        return
+    is_small = all(plan.store.appended(name).rows <= SMALL_EVENTS for name in names)
+    batch = _Batch(plan, plan.store.progress.batch, spark, is_small=is_small)
+    with settings_for(spark, is_small=is_small):
+        for name, rows in fold(spark, plan.store, names):
+            batch.write(name, rows)
+        plan.store.replace(batch.files(), names)
 
 
 @dataclass(frozen=True)
-class _Scanned:
-    """The events of a batch as they were written."""
+class _Scan:
+    """Facts about the events of a batch."""
 
-    files: list[WrittenFile]
     positions: dict[str, Position]
     events: int
     signs: int
+    stays: int
+    """Events that may end the stay of a path: one is added or removed."""
+    describes: int
+    """Events that may end the validity of a description."""
+    schemas: int
+    """Events that bring a description."""
     requests: int
     foreign: int
     cut_buses: tuple[str, ...]
@@ -125,35 +183,44 @@ class _Scanned:
 class _Batch:
     """One batch while it is being made."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: Plan, number: int, spark: SparkSession, *, is_small: bool) -> None:
         self.plan, self.number = plan, number
-        self.spark, self.store = plan.spark, plan.store
+        self.spark, self.store = spark, plan.store
+        self.is_small = is_small
         self.before = plan.store.progress.positions
         self.at = datetime.now(UTC)
         self.folders: dict[str, str] = {}
         self.outcomes: list[Outcome] = []
         self._replaced: list[str] = []
         self._now: Mapping[str, Position] = {}
+        self._persisted: list[DataFrame] = []
+        self._events: DataFrame
+        self._known: DataFrame | None = None
+        self._has_schemas = False
 
-    def make(self, rows: DataFrame, *, is_first: bool) -> Made | None:
+    def make(self, rows: DataFrame, *, is_first: bool) -> CommittedBatch | None:
         begun_s = time.monotonic()
-        scanned = self._write_events(rows, is_first=is_first)
-        if not scanned.positions:
-            return None
-        self._now = {**self.before, **scanned.positions}
-        clock = self._clock(scanned)
-        versions: dict[str, int] = {}
-        if self.plan.alarms:
-            versions = self._make_alarms(scanned, clock)
-        jobs = [partial(self._make_own, own) for own in self.plan.own if scanned.events]
-        _run_all([partial(self._make_paths, scanned, clock), partial(self._make_requests, scanned, clock), *jobs])
-        files = [*scanned.files, *self.files([name for name in self.folders if name not in ("events", *versions)])]
-        versions |= self.store.commit(self.number, scanned.positions, files, replaced=self._replaced)
-        versions |= self._keep_outcomes()
+        try:
+            source, is_event = self._take_events(rows, is_first=is_first)
+            self._events = with_documents(source.where(is_event).drop("day"))
+            scanned = self._scan(source, is_event)
+            if not scanned.positions:
+                return None
+            # Buses without rows in this batch stay where they were.
+            self._now = {**self.before, **scanned.positions}
+            self._take_descriptions(scanned)
+            _run_all(self._jobs(scanned, source))
+        finally:
+            for frame in self._persisted:
+                frame.unpersist()
+        # Up to here only files were written, which do not count. A
+        # failure before this line leaves the tables as they were.
+        versions = self.store.commit(self.number, scanned.positions, self.files(), replaced=self._replaced)
+        versions |= self._write_outcomes()
         seconds = time.monotonic() - begun_s
-        row = {"at": self.at, "events": scanned.events, "seconds": seconds}
+        row = {"ts": self.at, "events": scanned.events, "seconds": seconds}
         self.store.finish(self.number, scanned.positions, versions, row)
-        return Made(
+        return CommittedBatch(
             self.number,
             scanned.events,
             seconds,
@@ -163,7 +230,25 @@ class _Batch:
             self.folders,
             self.outcomes,
             is_foreign=scanned.foreign > 0,
+            is_small=self.is_small,
         )
+
+    def _jobs(self, scanned: _Scan, source: DataFrame) -> list[Job]:
+        """List the jobs that make all tables. Alarms come first; a large batch makes nothing else meanwhile."""
+        clock = self._clock(scanned)
+        jobs: list[Job] = []
+        if self.plan.alarms and self.is_small:
+            # Side by side with all others, which are too small to be in the way.
+            jobs.append(lambda: _run_all(self._make_alarms(scanned, clock)))
+        elif self.plan.alarms:
+            # Called here and not as a job: alarms are computed and published before the rest begins.
+            jobs += self._make_alarms(scanned, clock)
+        if self.is_small:
+            jobs.append(partial(self._write_events, source))
+        jobs += [partial(self._make_paths, scanned, clock), partial(self._make_requests, scanned, clock)]
+        if self._has_schemas and (scanned.describes or scanned.cut_buses):
+            jobs.append(partial(self._make_elements, clock))
+        return jobs + [partial(self._make_own, own) for own in self.plan.own if scanned.events]
 
     # -- writing and finding files
 
@@ -171,249 +256,279 @@ class _Batch:
         """Say in Spark's UI which jobs these are; a session of Spark Connect has no such thing."""
         self.spark.sparkContext.setJobDescription(f"batch {self.number}: {what}")
 
-    def write(self, name: str, rows: DataFrame, *, is_row: Column | None = None, part: str = "") -> str:
+    def write(self, name: str, rows: DataFrame, *, is_row: str = "true", part: str = "") -> str:
         """Write rows to a new folder of a table, those that belong to it by day and the others without one.
 
-        Each ``part`` of a table has a folder of its own.
+        Each ``part`` of a table has a folder of its own. Others do not read the files of a small batch, so that only
+        rows of the table are written.
         """
         table = self.store.tables[name]
-        chosen = [one for one in self.plan.expectations if one.table == name]
-        watched = Watched(rows, chosen, F.lit(True) if is_row is None else is_row)
+        chosen = self._expected(name)
+        if self.is_small and is_row != "true":
+            rows, is_row = rows.where(is_row), "true"
+        watched = Watched(rows, chosen, is_row)
         self._describe(name.replace("_", " "))
         folder = self.folders[f"{name}/{part}" if part else name] = self.store.folder(name, self.number)
         made = watched.rows
         if table.time is not None:
-            made = made.withColumn("day", F.when(watched.is_kept, day_of(F.col(table.time))))
+            made = made.selectExpr("*", f"if({watched.is_kept}, {day_of(table.time)}, null) as day")
+        # Rows without a day come into Hive's default partition, which ``_written`` leaves out.
         made.write.partitionBy(*table.partitions).parquet(folder)
         outcomes = watched.outcomes()
         self.outcomes += outcomes
+        # Rows that were kept out lie in the same folder without a day, so they need not be computed again.
         if any(one.failed and one.expectation.action == "drop" for one in outcomes):
-            away = self._read(folder, made.schema).where(F.col("day").isNull()).drop("day")
-            self.write(
-                "quarantine",
-                quarantined(
-                    away.where(F.lit(True) if is_row is None else is_row), name, chosen, self.number, F.lit(self.at)
-                ),
-                part=name,
-            )
+            away = self._read(folder, made.schema).where(f"day is null and {is_row}").drop("day")
+            self.write("quarantine", quarantined(away, name, chosen, self.number, self.at), part=name)
         return folder
+
+    def _expected(self, name: str) -> list[Expectation]:
+        return [one for one in self.plan.expectations if one.table == name]
 
     def _read(self, folder: str, schema: StructType) -> DataFrame:
         """Read what a job has just written."""
-        return self.spark.read.schema(schema).parquet(folder)
+        return self._gather(self.spark.read.schema(schema).parquet(folder))
 
-    def files(self, names: Sequence[str]) -> list[WrittenFile]:
-        """Find the files that were written to some tables, through Spark, with the range of their times and seqs."""
-        standard = [name for name in names if name.partition("/")[0] in TABLES]
-        others = [name for name in names if name.partition("/")[0] not in TABLES]
-        columns = ["seq bigint", *(f"{name} timestamp" for name in _TIMES)]
-        frames = []
-        if standard:
-            frames.append(self._found([self.folders[name] for name in standard], ", ".join(columns)))
-        if others:
-            # Columns of other tables may have these names and other types.
-            frames.append(self._found([self.folders[name] for name in others], ""))
-        if not frames:
-            return []
+    def _gather(self, rows: DataFrame) -> DataFrame:
+        """Bring the rows of a small batch into one partition."""
+        return rows.coalesce(1) if self.is_small else rows
+
+    def _persist(self, rows: DataFrame) -> DataFrame:
+        """Keep rows in memory until the batch has been made."""
+        self._persisted.append(rows.persist())
+        return rows
+
+    def _carried(self, name: str, partitions: Sequence[tuple[str, str, Any]] = ()) -> DataFrame | None:
+        """Read a table of carried rows as of the last batch; None if there is nothing in it."""
+        rows = self.store.frame(self.spark, name, partitions)
+        is_few = rows is not None and self.store.appended(name).rows <= SMALL_EVENTS
+        return self._gather(rows) if rows is not None and is_few else rows
+
+    def files(self) -> list[WrittenFile]:
+        """Find the files that were written, through Spark, with the range of their times and seqs."""
+        tables = {folder.rsplit("/", 1)[-1]: name.partition("/")[0] for name, folder in self.folders.items()}
+        standard = [folder for name, folder in self.folders.items() if name.partition("/")[0] in self._ranged]
+        # Columns of other tables may have these names and other types.
+        others = [folder for folder in self.folders.values() if folder not in standard]
         self._describe("files")
-        found = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1], allowMissingColumns=True)
-        tables = {folder.rstrip("/"): name.partition("/")[0] for name, folder in self.folders.items()}
-        return [file for row in found.collect() if (file := _written(row.asDict(), tables)) is not None]
+        # Asked of Spark and not of the file system, because the driver may not see the disks of the executors.
+        ranges = [*self._find(standard, ("seq", *_TIMES)), *self._find(others, ())]
+        return [file for row in ranges if (file := _written(row, tables)) is not None]
 
-    def _found(self, folders: Sequence[str], schema: str) -> DataFrame:
-        reader = self.spark.read.schema(schema) if schema else self.spark.read.schema(StructType([]))
-        rows = reader.option("recursiveFileLookup", "true").parquet(*folders)
-        ranges = [
-            made(F.col(name)).alias(f"{word}_{name}")
-            for name in rows.columns
-            for word, made in (("min", F.min), ("max", F.max))
-        ]
-        file = [F.col("_metadata.file_path").alias("file"), F.col("_metadata.file_size").alias("bytes")]
-        return rows.select("*", *file).groupBy("file", "bytes").agg(F.count("*").alias("rows"), *ranges)
+    _ranged = frozenset((*TABLES, *(f"carried_{name}" for name in CARRIED)))
+
+    def _find(self, folders: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+        """Collect a row for each file below some folders, with the least and greatest values of some columns."""
+        if not folders:
+            return []
+        schema = schema_of(tuple(Column(name, "bigint" if name == "seq" else "timestamp", "") for name in names))
+        rows = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*folders)
+        rows = self._gather(rows.selectExpr("_metadata.file_path as file", "_metadata.file_size as bytes", *names))
+        ranges = [f"{word}({name}) as {word}_{name}" for name in names for word in ("min", "max")]
+        found = run(select("{rows}", "file", "bytes", "count(*) as rows", *ranges, group="file, bytes"), rows=rows)
+        return [row.asDict() for row in found.collect()]
 
     # -- events
 
-    def _write_events(self, rows: DataFrame, *, is_first: bool) -> _Scanned:
-        typed = with_values(rows)
+    def _take_events(self, rows: DataFrame, *, is_first: bool) -> tuple[DataFrame, str]:
+        """Read the rows of the source, typed; gives them and the condition that tells events of the table."""
+        typed = with_values(rows).drop(DOC.name)
+        # Spark's checkpoint is written after the tables, so it can only be behind them, never ahead.
         if is_first and self.before:
             typed = after_seqs(typed, {bus: position.seq for bus, position in self.before.items()})
-        needs_documents = any(one.table == "events" and "doc" in one.condition for one in self.plan.expectations)
-        typed = typed if needs_documents else typed.drop("doc")
-        folder = self.write("events", typed, is_row=F.col("event") != TIME)
+        if self.is_small:
+            return self._persist(self._gather(typed)), kept_condition(_IS_EVENT, self._expected("events"))
+        return self._read(self._write_events(typed), TABLES["events"].stored), "day is not null"
+
+    def _write_events(self, typed: DataFrame) -> str:
+        # The table has no such column; it is only made where an expectation looks at it.
+        needs_documents = any(DOC.name in one.condition for one in self._expected("events"))
+        return self.write("events", with_documents(typed) if needs_documents else typed, is_row=_IS_EVENT)
+
+    def _scan(self, source: DataFrame, is_event: str) -> _Scan:
+        """Find out how far the batch goes, and what kinds of events it has."""
         self._describe("clock")
-        found = self._read(folder, TABLES["events"].stored)
-        file = [F.col("_metadata.file_path").alias("file"), F.col("_metadata.file_size").alias("bytes")]
-        event, is_event = F.col("event"), F.col("day").isNotNull()
-        told_seq = F.when(event != TIME, F.col("seq")) if self.plan.has_end else F.col("seq")
-        counted = (
-            found.select("bus", "seq", "ts", "event", "day", self._is_foreign().alias("is_foreign"), *file)
-            .groupBy("file", "bytes", "bus")
-            .agg(
-                *(F.count("*").alias("rows"), F.min("seq").alias("min_seq"), F.max("seq").alias("max_seq")),
-                *(F.min("ts").alias("min_ts"), F.max("ts").alias("max_ts")),
-                *(F.min(told_seq).alias("first_seq"), F.max(told_seq).alias("last_seq")),
-                F.count_if(is_event & event.isin(*SIGNS)).alias("signs"),
-                F.count_if(is_event & event.isin(*REQUESTS)).alias("requests"),
-                F.count_if(is_event & F.col("is_foreign")).alias("foreign"),
-                F.max(F.when(is_event & event.isin(*CUTS), F.col("seq"))).alias("cut_seq"),
-            )
-            .collect()
+        # Where journals go on after the end of what is read, time rows tell nothing of seqs.
+        told_seq = f"if({_IS_EVENT}, seq, null)" if self.plan.has_end else "seq"
+        is_own = "false" if self.plan.prefix is None else f"startswith(path, {quote(self.plan.prefix + '/')})"
+        is_foreign = "true" if self.plan.prefix is None else f"event not in {SILENT_EVENTS}"
+        marked = source.selectExpr("*", f"{is_event} as is_event")
+        # One pass tells what kinds of events there are. Stages that have none start no job.
+        counted = select(
+            "{rows}",
+            *("bus", "max(unix_micros(ts)) as us", f"min({told_seq}) as first_seq", f"max({told_seq}) as last_seq"),
+            "count_if(is_event) as events",
+            f"count_if(is_event and event in {SIGNS}) as signs",
+            "count_if(is_event and event in ('add', 'remove')) as stays",
+            f"count_if(is_event and event in {DESCRIBING}) as describes",
+            """count_if(is_event and event in ('add', 'describe') and contains(detail, '"schema"')) as schemas""",
+            f"count_if(is_event and event in {REQUESTS}) as requests",
+            f"count_if(is_event and not coalesce({is_own}, false) and {is_foreign}) as foreign",
+            f"max(if(is_event and event in {CUTS}, seq, null)) as cut_seq",
+            group="bus",
         )
-        return self._scanned([row.asDict() for row in counted], folder)
+        return self._scanned([row.asDict() for row in run(counted, rows=marked).collect()])
 
-    def _is_foreign(self) -> Column:
-        """Tell whether an event is more than what came of publishing and reading."""
-        if self.plan.prefix is None:
-            return F.lit(True)
-        is_own = F.coalesce(F.col("path").startswith(f"{self.plan.prefix}/"), F.lit(False))
-        return ~is_own & ~F.col("event").isin(*SILENT_EVENTS)
-
-    def _scanned(self, counted: list[dict[str, Any]], folder: str) -> _Scanned:
+    def _scanned(self, counted: list[dict[str, Any]]) -> _Scan:
         positions: dict[str, Position] = {}
-        cut_buses = set()
         for row in counted:
-            bus, us = row["bus"], micros(row["max_ts"].astimezone(UTC))
-            at = positions.get(bus) or self.before.get(bus) or Position(0, 0)
-            if row["cut_seq"] is not None:
-                cut_buses.add(bus)
-            cut_seq = max(at.cut_seq, -1 if row["cut_seq"] is None else row["cut_seq"])
+            at = self.before.get(row["bus"]) or Position(0, 0)
             last_seq = at.seq if row["last_seq"] is None else row["last_seq"]
-            positions[bus] = Position(max(at.seq, last_seq), max(at.us, us), cut_seq)
+            cut_seq = at.cut_seq if row["cut_seq"] is None else max(at.cut_seq, row["cut_seq"])
+            # A position only grows, also if Spark hands over rows that are in the tables already.
+            positions[row["bus"]] = Position(max(at.seq, last_seq), max(at.us, row["us"]), cut_seq)
         self._check_no_hole(counted)
-        files = [file for row in _by_file(counted) if (file := _written(row, {folder: "events"})) is not None]
-        return _Scanned(
-            files,
-            positions,
-            sum(file.rows for file in files),
-            sum(row["signs"] for row in counted),
-            sum(row["requests"] for row in counted),
-            sum(row["foreign"] for row in counted),
-            tuple(sorted(cut_buses)),
-        )
+        totals = {name: sum(row[name] for row in counted) for name in _TOTALS}
+        return _Scan(positions, **totals, cut_buses=tuple(row["bus"] for row in counted if row["cut_seq"] is not None))
 
     def _check_no_hole(self, counted: list[dict[str, Any]]) -> None:
         """Refuse a batch that does not go on where the tables end, as after tables were put back from a backup."""
-        for bus, before in self.before.items():
-            found = (row["first_seq"] for row in counted if row["bus"] == bus)
-            first = min((seq for seq in found if seq is not None), default=before.seq)
-            if self.plan.sees_all and first > before.seq + 1:
+        for row in counted:
+            before, first = self.before.get(row["bus"]), row["first_seq"]
+            if self.plan.sees_all and before is not None and first is not None and first > before.seq + 1:
                 raise DataLoss(
-                    f"the tables in {self.store.location.uri} have bus {bus!r} up to event {before.seq}, but Spark's "
-                    f"checkpoint goes on with event {first}; remove the checkpoint, and the pipeline goes on after "
-                    "the tables"
+                    f"the tables in {self.store.location.uri} have bus {row['bus']!r} up to event {before.seq}, but "
+                    f"Spark's checkpoint goes on with event {first}; remove the checkpoint, and the pipeline goes on "
+                    "after the tables"
                 )
 
-    def _events(self) -> DataFrame:
-        """Read the events of this batch, with their documents."""
-        stored = self._read(self.folders["events"], TABLES["events"].stored)
-        return with_documents(stored.where(F.col("day").isNotNull()).drop("day"))
-
-    def _clock(self, scanned: _Scanned) -> Clock:
+    def _clock(self, scanned: _Scan) -> BatchClock:
         self._describe("cuts")
         now = {bus: position.us for bus, position in self._now.items()}
-        return batch_clock(self.spark, self.before, now, self._events() if scanned.cut_buses else None)
+        return batch_clock(self.spark, self.before, now, self._events if scanned.cut_buses else None)
 
-    def _touched(self, rows: DataFrame, scanned: _Scanned, otherwise: str = "false") -> DataFrame:
+    def _take_descriptions(self, scanned: _Scan) -> None:
+        """Read what is known of the elements that this batch has events of."""
+        is_touched = scanned.signs or scanned.describes or scanned.cut_buses
+        known = self._carried("carried_elements") if is_touched else None
+        self._has_schemas = known is not None or scanned.schemas > 0
+        if known is not None:
+            known = after_cuts(known, self.before)
+            self._known = self._persist(self._touched(known, scanned, by=(*SIGNS, "describe")))
+
+    def _touched(
+        self, rows: DataFrame, scanned: _Scan, otherwise: str = "false", by: Sequence[str] = SIGNS
+    ) -> DataFrame:
         """Keep what was carried of the paths that this batch has events of."""
-        events = self._events().where(F.col("event").isin(*SIGNS))
-        touched = F.broadcast(events) if scanned.events <= FEW_EVENTS else events
-        return only_touched(rows, touched, scanned.cut_buses, otherwise)
+        hint = "broadcast" if scanned.events <= FEW_EVENTS else ""
+        if self.is_small:
+            hint = "shuffle_hash"  # without a shuffle where both sides are one partition
+        return only_touched(rows, self._events, scanned.cut_buses, by=by, hint=hint, otherwise=otherwise)
 
     # -- stages
 
-    def _make_alarms(self, scanned: _Scanned, clock: Clock) -> dict[str, int]:
-        """Make alarms before everything else, commit and publish them."""
-        carried = self.store.frame(self.spark, "carried_alarms")
+    def _make_alarms(self, scanned: _Scan, clock: BatchClock) -> list[Job]:
+        """Make and publish alarms; gives the jobs that write them.
+
+        Alarms are a function of the events, so a batch that is made again publishes the same.
+        """
+        carried = self._carried("carried_alarms")
         if not scanned.signs and carried is None:
-            return {}
+            return []
         if carried is not None:
             carried = self._touched(newest_alarms(carried), scanned, "what = 'pending'")
         self._describe("alarms")
-        signals = alarm_signals(self.plan.alarms, self._events(), clock, carried).persist()
-        try:
-            (counts,) = signals.selectExpr("count_if(is_told) as told", "count_if(is_kept) as kept").collect()
-            names = []
-            if counts.told:
-                self.write("alarms", new_signals(signals))
-                names.append("alarms")
-            if counts.kept:
-                self.write("carried_alarms", open_signals(signals))
-                names.append("carried_alarms")
-            versions = self.store.commit(self.number, scanned.positions, self.files(names))
-            if counts.told and self.plan.on_alarms is not None:
-                self.plan.on_alarms(new_signals(signals))
-            return versions
-        finally:
-            signals.unpersist()
+        signals = self._persist(
+            alarm_signals(self.plan.alarms, self._events, clock, carried, self._known, has_schemas=self._has_schemas)
+        )
+        # One more than is published: it shows that there are more, without collecting all of them.
+        # These rows tell which of the two tables have rows at all, so that an empty one is not written.
+        found = newest_signals(signals).limit(STATES_MAX + 1).collect()
+        has_more = len(found) > STATES_MAX
+        jobs: list[Job] = []
+        if has_more or any(row.reported for row in found):
+            if self.plan.on_alarms is not None:
+                self.plan.on_alarms([row.asDict(recursive=True) for row in found if row.reported])
+            jobs.append(partial(self._write_signals, "alarms", new_signals, signals))
+        if has_more or any(row.carried for row in found):
+            jobs.append(partial(self._write_signals, "carried_alarms", open_signals, signals))
+        return jobs
 
-    def _make_paths(self, scanned: _Scanned, clock: Clock) -> None:
+    def _write_signals(self, name: str, chosen: Callable[[DataFrame], DataFrame], signals: DataFrame) -> None:
+        self.write(name, chosen(signals))
+
+    def _make_paths(self, scanned: _Scan, clock: BatchClock) -> None:
         """Make history and what follows from it: rollups, availability, and the paths that are carried."""
-        values, jobs = None, list[Callable[[], object]]()
-        if scanned.signs or scanned.cut_buses:
-            carried = self.store.frame(self.spark, "carried_paths")
-            if carried is not None:
-                carried = self._touched(after_cuts(carried, self.before), scanned)
-            line = self._write_timeline(timeline(self._events(), clock, carried))
-            values = history(line)
-            jobs += [
-                partial(self.write, "availability", availability(line.where("valid_to is not null"))),
-                partial(self.write, "carried_paths", open_paths(line)),
-            ]
-        _run_all([partial(self._make_rollups, values, clock), *jobs])
+        if not scanned.signs and not scanned.cut_buses:
+            # Time that has passed may complete windows even if no value came.
+            self._make_rollups(None, clock)
+            return
+        carried = self._carried("carried_paths")
+        # Only rows of paths with events in this batch: the others stay carried as they are, and cost nothing.
+        if carried is not None:
+            carried = self._touched(after_cuts(carried, self.before), scanned)
+        line = timeline(self._events, clock, carried, self._known, has_schemas=self._has_schemas)
+        rows = self._needed_rows(line)
+        jobs: list[Job] = []
+        if self.is_small:
+            self._persist(rows)
+            jobs.append(partial(self.write, "history", rows, is_row=_IS_HISTORY))
+        else:
+            rows = self._read(self.write("history", rows, is_row=_IS_HISTORY), rows.schema)
+        # Files of history have the column by its name in the table; the functions of ``timeline`` know it as ``ts``.
+        line = rows.withColumnRenamed("valid_from", "ts")
+        jobs.append(lambda: self.write("carried_paths", open_paths(line)))
+        if scanned.stays or scanned.cut_buses:
+            jobs.append(lambda: self.write("availability", availability(line.where("valid_to is not null"))))
+        _run_all([lambda: self._make_rollups(history(line), clock), *jobs])
 
-    def _write_timeline(self, line: DataFrame) -> DataFrame:
-        """Write history; rows of the timeline that are no row of it, but needed by others, have no day."""
-        is_value = F.col("event").isin("add", "change")
-        is_history = is_value & (F.col("kind") == "state")
-        is_needed = is_history | F.col("stay").isNotNull() | F.col("is_last")
-        names = {"valid_from": F.col("ts"), "stay": F.when(is_value, F.col("stay"))}
-        extra = ("kind", "stay", "is_last", "carried")
-        columns = [names.get(name, F.col(name)).alias(name) for name in (*TABLES["history"].names, *extra)]
-        rows = line.where(is_needed).select(*columns)
-        folder = self.write("history", rows, is_row=is_history & F.col("valid_to").isNotNull())
-        return self._read(folder, rows.schema).withColumnRenamed("valid_from", "ts")
+    def _needed_rows(self, line: DataFrame) -> DataFrame:
+        """Select the rows of history from a timeline, and those that other tables need."""
+        is_value = "event in ('add', 'change')"
+        names = {"valid_from": "ts as valid_from", "stay": f"if({is_value}, stay, null) as stay"}
+        columns = [names.get(name, name) for name in (*TABLES["history"].names, "kind", "stay", "is_last", "carried")]
+        where = f"({is_value} and kind = 'state') or stay is not null or is_last"
+        return run(select("{line}", *columns, where=where), line=line)
 
-    def _make_rollups(self, values: DataFrame | None, clock: Clock) -> None:
+    def _make_rollups(self, values: DataFrame | None, clock: BatchClock) -> None:
+        # Only sizes of which a window ends now need the parts that were carried; those of others are just added to.
         sizes = [size for size, size_us in WINDOWS_US.items() if self._is_crossed(size_us)]
-        carried = self.store.frame(self.spark, "carried_windows", [("size", "in", sizes)]) if sizes else None
+        carried = self._carried("carried_windows", [("size", "in", sizes)]) if self.before and sizes else None
         if values is None and carried is None:
             return
         if values is None:
-            values = self.spark.createDataFrame([], TABLES["history"].schema)
+            values = self._gather(self.spark.createDataFrame([], TABLES["history"].schema))
         self._describe("rollups")
-        parts = window_parts(values, clock, carried).persist()
-        try:
-            self.write("rollups", complete_windows(parts))
-            self.write("carried_windows", open_windows(parts))
-        finally:
-            parts.unpersist()
+        parts = window_parts(values, clock, carried)
+        jobs: list[Job] = [lambda: self.write("carried_windows", open_windows(parts))]
+        if sizes:
+            self._persist(parts)
+            jobs.append(lambda: self.write("rollups", complete_windows(parts)))
+        _run_all(jobs)
 
     def _is_crossed(self, size_us: int) -> bool:
-        """Tell whether time has come to the end of windows of a size."""
+        """Return True if time has come to the end of windows of a size; nobody knows of a bus that is new."""
         return any(
-            position.us // size_us > before.us // size_us
+            bus not in self.before or position.us // size_us > self.before[bus].us // size_us
             for bus, position in self._now.items()
-            if (before := self.before.get(bus)) is not None
         )
 
-    def _make_requests(self, scanned: _Scanned, clock: Clock) -> None:
-        carried = self.store.frame(self.spark, "carried_requests") if self._is_crossed(60_000_000) else None
+    def _make_elements(self, clock: BatchClock) -> None:
+        rows = element_rows(self._events, clock, self._known)
+        self.write("elements", closed_elements(rows))
+        self.write("carried_elements", open_elements(rows))
+
+    def _make_requests(self, scanned: _Scan, clock: BatchClock) -> None:
+        # As with windows: carried rows are only read when a minute ends.
+        carried = self._carried("carried_requests") if self._is_crossed(MINUTE_US) else None
         if not scanned.requests and carried is None:
             return
-        rows = request_rows(self._events(), clock, carried)
+        rows = request_rows(self._events, clock, carried)
         self.write("requests", complete_requests(rows))
         self.write("carried_requests", open_requests(rows))
 
     def _make_own(self, own: OwnStage) -> None:
-        carried = self.store.frame(self.spark, own.carried_name) if own.carry is not None else None
-        self.write(own.name, own.run(self._events(), carried))
+        carried = self._carried(own.carried_name) if own.carry is not None else None
+        self.write(own.name, own.run(self._events, carried))
         if own.carry is not None:
-            self.write(own.carried_name, own.run_carry(self._events(), carried))
+            self.write(own.carried_name, own.run_carry(self._events, carried))
+            # Our own carried tables grow and are folded. Of a user's rows only the function knows which count, so they
+            # are replaced by what it gives.
             self._replaced.append(own.carried_name)
 
-    # -- what is told of it
+    # -- counts of expectations
 
-    def _keep_outcomes(self) -> dict[str, int]:
+    def _write_outcomes(self) -> dict[str, int]:
         """Write down the counts of expectations."""
         if not self.outcomes:
             return {}
@@ -423,7 +538,7 @@ class _Batch:
                 "expectation": one.expectation.name,
                 "action": one.expectation.action,
                 "batch": self.number,
-                "at": self.at,
+                "ts": self.at,
                 "rows": one.rows,
                 "failed": one.failed,
             }
@@ -435,41 +550,43 @@ class _Batch:
         }
 
 
-def _run_all(jobs: Sequence[Callable[[], object]]) -> None:
+def _run_all(jobs: Sequence[Job]) -> None:
     """Run some jobs at the same time; the first error ends the batch when all have come to their end."""
+    # A pool for each call: jobs run further jobs and wait for them, which in a shared pool could wait for each other.
     with ThreadPoolExecutor(JOBS_AT_ONCE) as threads:
         for job in [threads.submit(job) for job in jobs]:
             job.result()
 
 
+@contextmanager
+def settings_for(spark: SparkSession, *, is_small: bool) -> Iterator[None]:
+    """Set a session to the size of a batch for a while."""
+    settings = SMALL_SETTINGS if is_small else {}
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)
+
+
 def after_seqs(rows: DataFrame, seqs: Mapping[str, int]) -> DataFrame:
     """Leave out events that are in the tables already; time rows stay."""
-    known = F.create_map(*[F.lit(one) for pair in seqs.items() for one in pair])
-    is_new = F.col("seq") > F.coalesce(F.try_element_at(known, F.col("bus")), F.lit(-1))
-    return rows.where(is_new | (F.col("event") == TIME))
-
-
-def _by_file(counted: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Bring together the rows of a file, which may have events of several buses."""
-    files: dict[str, dict[str, Any]] = {}
-    for row in counted:
-        known = files.get(row["file"])
-        if known is None:
-            files[row["file"]] = dict(row)
-            continue
-        known["rows"] += row["rows"]
-        for name in ("seq", "ts"):
-            known[f"min_{name}"] = min(known[f"min_{name}"], row[f"min_{name}"])
-            known[f"max_{name}"] = max(known[f"max_{name}"], row[f"max_{name}"])
-    return list(files.values())
+    known = write_map({bus: f"{seq}L" for bus, seq in seqs.items()})
+    return run(select("{rows}", "*", where=f"not {_IS_EVENT} or seq > coalesce({known}[bus], -1)"), rows=rows)
 
 
 def _written(row: Mapping[str, Any], tables: Mapping[str, str]) -> WrittenFile | None:
-    """Return a file of a table, None for one whose rows are no part of it."""
+    """Return a file of a table, None for one whose rows are no part of it; ``tables`` are named by their folders."""
     uri: str = row["file"]
     if f"day={DEFAULT_PARTITION}" in uri:
         return None
-    table = next(name for folder, name in tables.items() if f"/{folder.rsplit('/', 1)[-1]}/" in uri)
+    table = next(tables[part] for part in uri.split("/") if part in tables)
     return WrittenFile(
         table,
         uri,

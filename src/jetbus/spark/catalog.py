@@ -14,14 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.journal.instants import read_instant
-from jetbus.spark.carried import newest_alarms, newest_paths, open_stays, open_values
+from jetbus.spark.carried import newest_alarms, newest_elements, newest_paths, open_stays, open_values
 from jetbus.spark.clock import Position, instant, micros
+from jetbus.spark.elements import valid_elements
 from jetbus.spark.errors import BadOption, NotTables
 from jetbus.spark.location import Location, read_location
 from jetbus.spark.rollups import WINDOWS_US
 from jetbus.spark.schemas import TABLES, Table
 from jetbus.spark.store import (
-    Progress,
+    TableProgress,
     all_tables,
     day_of,
     file_paths,
@@ -36,6 +37,12 @@ __all__ = ["Tables", "attach"]
 
 OPEN_ALARMS = "alarms_open"
 """The view of alarms that are raised, or pending for their hold time."""
+_OPEN = {
+    "history": ("carried_paths", newest_paths, open_values),
+    "availability": ("carried_paths", newest_paths, open_stays),
+    "elements": ("carried_elements", newest_elements, valid_elements),
+}
+"""Views that have open rows: the table that carries these, and how to make them of it."""
 
 
 class Tables:
@@ -59,7 +66,7 @@ class Tables:
         if not self._is_newest:
             self.progress = self._earlier(self.progress, batch, as_of)
 
-    def _earlier(self, newest: Progress, batch: int | None, as_of: str | datetime | None) -> Progress:
+    def _earlier(self, newest: TableProgress, batch: int | None, as_of: str | datetime | None) -> TableProgress:
         """Find the last batch up to a number or an instant."""
         if batch is not None and as_of is not None:
             raise BadOption("as_of", "give either a batch or an instant")
@@ -68,14 +75,14 @@ class Tables:
             rows = rows.where(F.col("batch") <= batch)
         if as_of is not None:
             until = as_of if isinstance(as_of, datetime) else instant(read_instant(as_of))
-            rows = rows.where(F.col("at") <= F.timestamp_micros(F.lit(micros(until))))
+            rows = rows.where(F.col("ts") <= F.timestamp_micros(F.lit(micros(until))))
         found = rows.orderBy(F.col("batch").desc()).first()
         if found is None or (batch is not None and batch > newest.batch):
             which = f"batch {batch}" if batch is not None else f"batch until {as_of}"
             raise NotTables(f"{self.location.uri} has no {which}; the newest is {newest.batch}")
         clock, cuts = json.loads(found.clock), json.loads(found.cuts)
         positions = {bus: Position(seq, clock[bus], cuts.get(bus, -1)) for bus, seq in json.loads(found.seqs).items()}
-        return Progress(found.batch, positions, json.loads(found.versions))
+        return TableProgress(found.batch, positions, json.loads(found.versions))
 
     @property
     def known(self) -> dict[str, Table]:
@@ -93,16 +100,17 @@ class Tables:
         if name.startswith("rollups_"):
             return self.frame("rollups").where(F.col("size") == name.removeprefix("rollups_"))
         if name == OPEN_ALARMS:
-            return newest_alarms(self._table("carried_alarms"))
+            return newest_alarms(self._table("carried_alarms")).select(*TABLES["alarms"].names)
         if name not in self.views:
             raise NotTables(f"there is no table {name!r}; there are {', '.join(self.views)}")
         rows = self._table(name)
         if name == "events":
             return with_documents(rows)
-        if name in ("history", "availability"):
-            paths = newest_paths(self._table("carried_paths"), self.progress.positions)
-            there = open_values(paths) if name == "history" else open_stays(paths)
-            return rows.unionByName(there.withColumn("day", day_of(F.col(str(TABLES[name].time)))))
+        if name in _OPEN:
+            # On disk are only rows that have ended. Those that go on are in the carried ones.
+            carried, newest, as_rows = _OPEN[name]
+            there = as_rows(newest(self._table(carried), self.progress.positions))
+            return rows.unionByName(there.selectExpr("*", f"{day_of(str(TABLES[name].time))} as day"))
         return rows
 
     def files(self, name: str) -> list[str]:
@@ -117,6 +125,7 @@ class Tables:
         return found
 
     def _table(self, name: str) -> DataFrame:
+        # A table that no batch has had rows for was never created.
         found = None
         if name in self.progress.versions or name == "batches":
             found = spark_frame(self.spark, self._about(name), self._opened(name))
@@ -130,9 +139,10 @@ class Tables:
         if name == "batches":
             return open_table(self.location, name)
         if self._is_newest:
+            # The version of the batch may name files that a merge has replaced and ``vacuum`` has removed since.
             newest = open_table(self.location, name)
-            told = next((int(one["batch"]) for one in newest.history() if "batch" in one), -1)
-            if told <= self.progress.batch:
+            newest_batch = next((int(one["batch"]) for one in newest.history() if "batch" in one), -1)
+            if newest_batch <= self.progress.batch:
                 return newest
         return open_table(self.location, name, self.progress.versions[name])
 

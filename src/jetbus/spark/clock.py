@@ -1,8 +1,9 @@
 """The clock of each bus and the cuts in its record: the facts about a batch that single rows do not tell.
 
 Time never goes backwards from one event of a bus to the next. So nothing is ever late, and the watermark of a bus is
-the newest instant it told of: a window that ends at or before it is complete. Rows of event ``time``, which format
-``jet`` gives with its option ``clock``, tell of time that passed without events. Buses do not wait for one another.
+the newest instant that is known of it: a window that ends at or before it is complete. Rows of event ``time``, which
+format ``jet`` gives with its option ``clock``, tell of time that passed without events. Buses do not wait for one
+another.
 
 A **cut** ends every value of a bus at once. A daemon that stops takes its tree with it; one that starts again after a
 crash tells that nothing was known since the event before; a gap in the record says since when. Time after a cut is
@@ -22,13 +23,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-from jetbus.spark.ticks import EVENT as TIME
+from jetbus.spark.sql_text import join, run, select, write_map
+from jetbus.spark.time_rows import EVENT as TIME
 
-__all__ = ["CUTS", "TIME", "Clock", "Position", "batch_clock", "instant", "micros", "read_clock", "read_cuts"]
+__all__ = ["CUTS", "TIME", "BatchClock", "Position", "batch_clock", "instant", "micros", "read_clock", "read_cuts"]
 
 CUTS = ("stop", "start", "gap")
 """The events that end every value of their bus."""
@@ -39,35 +39,46 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Frames that say how far each bus has come, and where its record was cut."""
+class BatchClock:
+    """Facts that say how far each bus has come, and where its record was cut, to be joined to rows."""
 
-    buses: DataFrame
-    """Columns bus, before_seq, before, now: the last event and the instant before this batch, and the instant after."""
-    cuts: DataFrame | None
-    """Columns bus, after_seq, cut_seq, cut_ts, cut_event, a row for each epoch; None where none can be."""
+    times: str | None
+    """Times of each bus where they are known: an SQL map from bus to a struct of before_seq, before and now.
 
-    def join_now(self, rows: DataFrame) -> DataFrame:
-        """Add ``before_seq``, ``before`` and ``now`` of its bus to each row."""
-        return rows.join(F.broadcast(self.buses), "bus")
+    ``before_seq`` and ``before`` are the last event and the instant before this batch, ``now`` is the instant after it.
+    Looking up a constant costs no job, a join does. None where Spark derives them: a frame ``clock_buses`` has them.
+    """
+    frames: Mapping[str, DataFrame]
+    """``clock_cuts`` has bus, after_seq, cut_seq, cut_ts, cut_event, a row for each epoch, unless none can be."""
 
-    def join_epochs(self, rows: DataFrame) -> DataFrame:
+    def join_now(self, source: str) -> str:
+        """Add ``before_seq``, ``before`` and ``now`` of its bus to each row of a query."""
+        if self.times is None:
+            times = ("other.before_seq", "other.before", "other.now")
+            return join(source, "{clock_buses}", "part.*", *times, on="part.bus = other.bus", kind="", hint="broadcast")
+        return select(select(source, "*", f"{self.times}[bus] as times"), "* except (times)", "times.*")
+
+    def join_epochs(self, source: str) -> str:
         """Add ``cut_seq``, ``cut_ts`` and ``cut_event`` to each row: the first cut after it, null if there is none."""
-        if self.cuts is None:
+        if "clock_cuts" not in self.frames:
             nothing = ("cast(null as bigint) as cut_seq", "cast(null as timestamp) as cut_ts")
-            return rows.selectExpr("*", *nothing, "cast(null as string) as cut_event")
-        epochs = F.broadcast(self.cuts.selectExpr("bus as cut_bus", "after_seq", "cut_seq", "cut_ts", "cut_event"))
-        is_inside = F.expr("bus = cut_bus and seq > after_seq and seq < cut_seq")
-        return rows.join(epochs, is_inside, "left").selectExpr("* except (cut_bus, after_seq)")
+            return select(source, "*", *nothing, "cast(null as string) as cut_event")
+        is_inside = "part.bus = other.bus and part.seq > other.after_seq and part.seq < other.cut_seq"
+        cut = ("other.cut_seq", "other.cut_ts", "other.cut_event")
+        return join(source, "{clock_cuts}", "part.*", *cut, on=is_inside, hint="broadcast")
+
+    def run(self, text: str, **frames: DataFrame | None) -> DataFrame:
+        """Return the frame of a query over some frames and those of the clock."""
+        return run(text, **{name: frame for name, frame in frames.items() if frame is not None}, **self.frames)
 
 
 class Position(NamedTuple):
-    """How far the tables have come with one bus."""
+    """Position of the tables on one bus."""
 
     seq: int
     """Its last event."""
     us: int
-    """The instant it has told of last."""
+    """The newest instant that is known of it."""
     cut_seq: int = -1
     """Its last cut; whatever was there before has ended."""
 
@@ -75,6 +86,7 @@ class Position(NamedTuple):
 def micros(moment: datetime) -> int:
     """Return the microseconds since 1970; an instant without a zone is in UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # In integers, because ``timestamp()`` is a float that rounds the last digits.
     past = aware - _EPOCH
     return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
 
@@ -84,65 +96,62 @@ def instant(us: int) -> datetime:
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
-def read_clock(events: DataFrame, until: datetime | None = None) -> Clock:
+def read_clock(events: DataFrame, until: datetime | None = None) -> BatchClock:
     """Derive the clock from the events of a whole log, of which nothing more came ``until`` an instant."""
     now = "max(ts)" if until is None else f"greatest(max(ts), timestamp_micros({micros(until)}L))"
     nothing = ("cast(null as bigint) as before_seq", "cast(null as timestamp) as before")
-    buses = events.groupBy("bus").agg(F.expr(f"{now} as now")).selectExpr("bus", *nothing, "now")
-    return Clock(buses, read_cuts(events))
+    buses = run(select("{events}", "bus", *nothing, f"{now} as now", group="bus"), events=events)
+    return BatchClock(None, {"clock_buses": buses, "clock_cuts": read_cuts(events)})
 
 
 def batch_clock(
     spark: SparkSession, before: Mapping[str, Position], now_us: Mapping[str, int], cut_events: DataFrame | None
-) -> Clock:
+) -> BatchClock:
     """Make the clock of a batch from what is known of it; ``cut_events`` are its events if there are cuts in it."""
-    moment = pa.timestamp("us", "UTC")
-    known = [before.get(bus) for bus in now_us]
-    columns = {
-        "bus": pa.array(list(now_us), pa.string()),
-        "before_seq": pa.array([one and one.seq for one in known], pa.int64()),
-        "before": pa.array([one and one.us for one in known], pa.int64()).cast(moment),
-        "now": pa.array(list(now_us.values()), pa.int64()).cast(moment),
-    }
-    # Rows that come from Arrow are part of the plan; from Python objects they would be a job of their own.
-    buses = spark.createDataFrame(pa.table(columns))
+    times = write_map({bus: _times(before.get(bus), us) for bus, us in now_us.items()})
     if cut_events is None:
-        return Clock(buses, None)
-    cuts = read_cuts(cut_events, buses).toArrow().combine_chunks()  # Spark loses rows behind an empty chunk
-    return Clock(buses, spark.createDataFrame(cuts) if cuts.num_rows else None)
+        return BatchClock(times, {})
+    cuts = read_cuts(cut_events, times).toArrow().combine_chunks()  # Spark loses rows behind an empty chunk
+    return BatchClock(times, {"clock_cuts": spark.createDataFrame(cuts)} if cuts.num_rows else {})
 
 
-def read_cuts(events: DataFrame, buses: DataFrame | None = None) -> DataFrame:
-    """Derive the epochs of some events; ``buses`` says with ``before`` how far each had come until then."""
+def _times(before: Position | None, now_us: int) -> str:
+    """Return the times of a bus as a struct in SQL."""
+    seq, us = ("null", "null") if before is None else (before.seq, before.us)
+    return (
+        f"named_struct('before_seq', cast({seq} as bigint), 'before', timestamp_micros(cast({us} as bigint)), "
+        f"'now', timestamp_micros({now_us}L))"
+    )
+
+
+def read_cuts(events: DataFrame, times: str | None = None) -> DataFrame:
+    """Derive the epochs of some events; ``times`` says how far each bus had come until then."""
     since = "try_to_timestamp(get_json_object(detail, '$.since')) as since"
-    found = events.where(f"event in {CUTS}").selectExpr("bus", "seq", "ts", "event", since)
-    cuts = found.join(_last_before(events, found), ["bus", "seq"], "left")
-    if buses is None:
-        cuts = cuts.selectExpr("*", "cast(null as timestamp) as before")
-    else:
-        cuts = cuts.join(F.broadcast(buses.select("bus", "before")), "bus", "left")
+    before = "cast(null as timestamp)" if times is None else f"{times}[bus].before"
+    found = select("{events}", "bus", "seq", "ts", "event", since, f"{before} as before", where=f"event in {CUTS}")
     last = "coalesce(last, before, ts)"
-    return cuts.selectExpr(
+    cuts = select(
+        join(found, _last_before(), "part.*", "other.last", on="part.bus = other.bus and part.seq = other.seq"),
         "bus",
         "coalesce(lag(seq) over (partition by bus order by seq), -1) as after_seq",
         "seq as cut_seq",
+        # A stop is the very moment. A start or a gap only tells that values have ended by then: since the event before,
+        # or since the instant that a gap names, if that is later.
         f"case when event = 'stop' then ts when since is null then {last} else least(greatest(since, {last}), ts) end"
         " as cut_ts",
         "event as cut_event",
     )
+    return run(cuts, events=events)
 
 
-def _last_before(events: DataFrame, cuts: DataFrame) -> DataFrame:
-    """Find the instant of the event before each cut: columns bus, seq, last."""
-    near = cuts.selectExpr(
-        *("bus", "seq as cut_seq"),
-        f"explode(array(floor(seq / {BUCKET_SEQS}), floor(seq / {BUCKET_SEQS}) - 1)) as bucket",
-    )
-    return (
-        events.selectExpr("bus", "seq as event_seq", "ts", f"floor(seq / {BUCKET_SEQS}) as bucket")
-        .join(F.broadcast(near), ["bus", "bucket"])
-        .where("event_seq < cut_seq")
-        .groupBy("bus", "cut_seq")
-        .agg(F.expr("max(ts) as last"))
-        .selectExpr("bus", "cut_seq as seq", "last")
-    )
+def _last_before() -> str:
+    """Return the query for the instant of the event before each cut: columns bus, seq, last."""
+    bucket = f"floor(seq / {BUCKET_SEQS}) as bucket"
+    cuts = select("{events}", "bus", "seq as cut_seq", bucket, where=f"event in {CUTS}")
+    # An equality of buckets lets Spark join by hash; by ``seq < cut_seq`` alone it would compare all with all. The
+    # bucket before is looked at, too, for a cut at the beginning of its own.
+    near = select(cuts, "bus", "cut_seq", "explode(array(bucket, bucket - 1)) as bucket")
+    is_earlier = "part.bus = other.bus and part.bucket = other.bucket and part.seq < other.cut_seq"
+    events = select("{events}", "bus", "seq", "ts", bucket)
+    earlier = join(events, near, "part.bus", "part.ts", "other.cut_seq", on=is_earlier, kind="", hint="broadcast")
+    return select(earlier, "bus", "cut_seq as seq", "max(ts) as last", group="bus, cut_seq")

@@ -1,12 +1,12 @@
-"""What can go wrong on the Spark side, named by what the caller can do about it.
+"""Errors of the Spark side, named by what the caller can do about them.
 
     JetSparkError
         JavaMissing     Spark needs Java 17 and found none
-        BadOption       an option, a column or a rule that cannot be meant; ``option`` has its name
-            BadAlarm        an entry of an alarm file that cannot be meant
-            BadStage        a stage of a user's file that cannot be meant
-            BadExpectation  an expectation of a file that cannot be meant
-        BadQuestion     SQL that is no query over the tables
+        BadOption       an option, a column or a rule that makes no sense; ``option`` has its name
+            BadAlarm        an entry of an alarm file that makes no sense
+            BadStage        a stage of a user's file that makes no sense
+            BadExpectation  an expectation of a file that makes no sense
+        BadQuestion     SQL that is not a query over the tables
         DataLoss        events that a checkpoint still needs are gone from the journal
         ExpectationFailed   rows of a batch that do not meet an expectation which ends the pipeline
         NotTables       a directory that holds no tables of a pipeline, or those of another one
@@ -42,7 +42,7 @@ class JavaMissing(JetSparkError):
 
 
 class BadOption(JetSparkError, ValueError):
-    """An option, a column or a rule that cannot be meant."""
+    """An option, a column or a rule that makes no sense."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(option, problem)
@@ -54,21 +54,21 @@ class BadOption(JetSparkError, ValueError):
 
 
 class BadAlarm(BadOption):
-    """An entry of an alarm file that cannot be meant."""
+    """An entry of an alarm file that makes no sense."""
 
     def __str__(self) -> str:
         return f"alarm {self.option!r}: {self.problem}"
 
 
 class BadStage(BadOption):
-    """A stage of a file that cannot be meant."""
+    """A stage of a file that makes no sense."""
 
     def __str__(self) -> str:
         return f"stage {self.option!r}: {self.problem}"
 
 
 class BadExpectation(BadOption):
-    """An expectation of a file that cannot be meant."""
+    """An expectation of a file that makes no sense."""
 
     def __str__(self) -> str:
         return f"expectation {self.option!r}: {self.problem}"
@@ -79,7 +79,7 @@ class ExpectationFailed(JetSparkError):
 
 
 class BadQuestion(JetSparkError, ValueError):
-    """SQL that is no query over the tables."""
+    """SQL that is not a query over the tables."""
 
 
 class DataLoss(JetSparkError):
@@ -97,7 +97,7 @@ class SetsFailed(JetSparkError):
         super().__init__(message, failed)
         self.message = message
         self.failed = failed
-        """Path and reason of each, as far as they were kept."""
+        """Path and reason of each, up to a limit."""
 
     def __str__(self) -> str:
         return self.message

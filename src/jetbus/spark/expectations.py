@@ -14,22 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-from jetbus.spark.entries import read_entries
+from jetbus.spark.entries import check_condition, read_entries
 from jetbus.spark.errors import BadExpectation, ExpectationFailed
-from jetbus.spark.schemas import DOC, TABLES, Table, schema_of
+from jetbus.spark.schemas import DOC, TABLES, Table
 
-__all__ = ["Expectation", "Outcome", "Watched", "parse_expectations", "read_expectations"]
+__all__ = ["Expectation", "Outcome", "Watched", "kept_condition", "parse_expectations", "read_expectations"]
 
 EXPECTATIONS_MAX = 200
 """Expectations in one file."""
 ACTIONS = ("warn", "drop", "fail")
 _WORDS = ("table", "condition", "action")
+# No carried tables: a row that is kept out of these would be missing in all later batches.
 _GUARDED = ("events", "history", "rollups", "availability", "requests", "alarms")
 
 
@@ -43,8 +45,9 @@ class Expectation:
     action: str = "warn"
 
     @property
-    def is_met(self) -> Column:
-        return F.coalesce(F.expr(self.condition), F.lit(True))
+    def is_met(self) -> str:
+        """The condition in SQL, met where it is null; it may end with a comment."""
+        return f"coalesce(({self.condition}\n), true)"
 
 
 @dataclass(frozen=True)
@@ -69,16 +72,19 @@ def read_expectations(
 
 def parse_expectations(file: str | Path) -> tuple[Expectation, ...]:
     """Read the expectations of a file as far as that takes no Spark: their conditions and tables are not looked at."""
-    entries = read_entries(file, "expect", EXPECTATIONS_MAX, "merge some by 'and'", option="expectations")
+    entries = read_entries(
+        file,
+        "expect",
+        dict.fromkeys(_WORDS, str),
+        BadExpectation,
+        most=EXPECTATIONS_MAX,
+        instead="merge some by 'and'",
+        option="expectations",
+    )
     return tuple(_read(name, entry) for name, entry in entries.items())
 
 
 def _read(name: str, entry: dict[str, Any]) -> Expectation:
-    for word, value in entry.items():
-        if word not in _WORDS:
-            raise BadExpectation(name, f"there is no {word!r}; there are {', '.join(_WORDS)}")
-        if not isinstance(value, str):
-            raise BadExpectation(name, f"{word} takes text in quotes, not {value!r}")
     for word in ("table", "condition"):
         if word not in entry:
             raise BadExpectation(name, f'{word} is missing; add table = "events" and condition = "num < 200"')
@@ -93,32 +99,30 @@ def _check(one: Expectation, spark: SparkSession, tables: Mapping[str, Table]) -
     if one.table not in tables:
         raise BadExpectation(one.name, f"there is no table {one.table!r} to look at; there are {', '.join(tables)}")
     columns = (*tables[one.table].columns, *((DOC,) if one.table == "events" else ()))
-    try:
-        kind = spark.createDataFrame([], schema_of(columns)).select(F.expr(one.condition)).schema[0].dataType
-    except Exception as problem:
-        first = str(problem).strip().splitlines()[0]
-        raise BadExpectation(one.name, f"condition = {one.condition!r} is not understood: {first}") from problem
-    if kind.simpleString() != "boolean":
-        raise BadExpectation(one.name, f"condition = {one.condition!r} is a {kind.simpleString()}, not a condition")
+    check_condition(spark, columns, one.name, "condition", one.condition, BadExpectation)
+
+
+def kept_condition(is_row: str, expectations: Iterable[Expectation]) -> str:
+    """Return the condition for rows that belong into a table, given the one for those that would without them."""
+    return " and ".join([is_row, *(one.is_met for one in expectations if one.action == "drop")])
 
 
 class Watched:
     """Rows on their way into a table, with the expectations they should meet."""
 
-    def __init__(self, rows: DataFrame, expectations: Iterable[Expectation], is_row: Column) -> None:
+    def __init__(self, rows: DataFrame, expectations: Iterable[Expectation], is_row: str) -> None:
         self._chosen = tuple(expectations)
         self._observation = Observation()
         self.rows = rows
         """The same rows; they are counted as they pass."""
         self.is_kept = is_row
-        """Whether a row belongs into the table."""
+        """True if a row belongs into the table."""
         if not self._chosen:
             return
-        failed = [F.count_if(is_row & ~one.is_met).alias(f"failed_{n}") for n, one in enumerate(self._chosen)]
-        self.rows = rows.observe(self._observation, F.count_if(is_row).alias("rows"), *failed)
-        for one in self._chosen:
-            if one.action == "drop":
-                self.is_kept = self.is_kept & one.is_met
+        counts = [f"count_if({is_row} and not {one.is_met}) as failed_{n}" for n, one in enumerate(self._chosen)]
+        # Spark counts while it writes the rows; the counts are there when the write has ended.
+        self.rows = rows.observe(self._observation, *map(F.expr, (f"count_if({is_row}) as rows", *counts)))
+        self.is_kept = kept_condition(is_row, self._chosen)
 
     def outcomes(self) -> list[Outcome]:
         """Give the counts, after the rows have been written; raises ``ExpectationFailed`` for one that must be met."""
@@ -136,19 +140,20 @@ class Watched:
         return found
 
 
-def quarantined(rows: DataFrame, table: str, expectations: Iterable[Expectation], batch: int, at: Column) -> DataFrame:
+def quarantined(
+    rows: DataFrame, table: str, expectations: Iterable[Expectation], batch: int, at: datetime
+) -> DataFrame:
     """Turn rows that were kept out of a table into rows of the quarantine."""
     dropping = [one for one in expectations if one.action == "drop"]
-    reasons = [F.when(~one.is_met, F.struct(F.lit(one.name), F.lit(one.condition))) for one in dropping]
-    return (
-        rows.select(F.to_json(F.struct("*")).alias("row"), F.coalesce(*reasons).alias("reason"))
-        .where(F.col("reason").isNotNull())
-        .select(
-            F.lit(table).alias("table"),
-            F.col("reason.col1").alias("expectation"),
-            F.col("reason.col2").alias("condition"),
-            F.lit(batch).cast("bigint").alias("batch"),
-            at.alias("at"),
-            "row",
-        )
-    )
+    # The first expectation that was not met is the one that is named.
+    reason = F.coalesce(*[F.when(F.expr(f"not {one.is_met}"), F.lit(n)) for n, one in enumerate(dropping)])
+    own = {
+        "table": F.lit(table),
+        "expectation": F.array(*[F.lit(one.name) for one in dropping])[F.col("reason")],
+        "condition": F.array(*[F.lit(one.condition) for one in dropping])[F.col("reason")],
+        "batch": F.lit(batch).cast("bigint"),
+        "ts": F.lit(at),
+        "row": F.col("row"),
+    }
+    found = rows.select(F.to_json(F.struct("*")).alias("row"), reason.alias("reason")).where("reason is not null")
+    return found.select([own[name].alias(name) for name in TABLES["quarantine"].names])

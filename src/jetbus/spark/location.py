@@ -1,9 +1,9 @@
-"""Where tables are: a folder of this machine, or a URI of any file system that both Spark and Delta Lake know.
+"""Location of tables: a folder of this machine, or a URI of any file system that both Spark and Delta Lake know.
 
     /var/lib/jet/tables    file:///var/lib/jet/tables    s3a://bucket/tables    hdfs://host/tables
 
-Credentials of an object store are one mapping, in the words of delta-rs (``AWS_ACCESS_KEY_ID`` and so on); Spark is
-told the same in its own words.
+Credentials of an object store are one mapping, in the words of delta-rs (``AWS_ACCESS_KEY_ID`` and so on); Spark gets
+the same under its own names.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Location:
 
     def relative(self, file_uri: str, table: str) -> str:
         """Return the path of a file within the folder of its table, as a Delta log has it."""
+        # Spark may write the scheme of a URI differently than the user did, so only the paths are compared.
         root = f"/{urlsplit(self.at(table)).path.strip('/')}/" if "://" in self.uri else f"{self.at(table)}/"
         path = urlsplit(file_uri).path
         # Spark escapes what is no letter in the URI of a file; a Delta log does so, too.

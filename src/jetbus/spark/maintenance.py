@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
-from jetbus.spark.carried import newest_alarms, newest_paths
-from jetbus.spark.clock import Clock, batch_clock, instant
+from jetbus.spark.carried import newest_alarms, newest_elements, newest_paths
+from jetbus.spark.clock import BatchClock, batch_clock, instant
 from jetbus.spark.errors import BadOption
 from jetbus.spark.location import Location
-from jetbus.spark.requests import open_requests
+from jetbus.spark.requests import fold_requests
 from jetbus.spark.rollups import fold_windows
-from jetbus.spark.store import Progress, Store, open_table, read_progress
+from jetbus.spark.store import Store, TableProgress, open_table, read_progress
 
 __all__ = [
     "Merging",
     "count_bytes",
+    "find_grown",
     "fold",
     "list_batches",
     "list_versions",
@@ -34,7 +35,7 @@ __all__ = [
     "remove_old_files",
 ]
 
-FOLD_FILES = 64
+FOLD_FILES = 16
 """A carried table with so many files is folded."""
 FOLD_ROWS = 100_000
 """So is one to which this many rows, and as many as it had, have been appended."""
@@ -43,32 +44,35 @@ MERGED_BYTES = 128 * 1024 * 1024
 MERGE_FILES = 16
 """A table with fewer small files in a partition is left alone by a pipeline."""
 KEEP_HOURS = 168
-"""How long files of old versions stay for those who read them or go back in time."""
+"""Time that files of old versions stay for those who read them or go back in time."""
 
 log = logging.getLogger("jetbus.spark")
 
-Fold = Callable[[DataFrame, Progress, Clock], DataFrame]
+Fold = Callable[[DataFrame, TableProgress, BatchClock], DataFrame]
 
 _FOLDS: dict[str, Fold] = {
     "carried_paths": lambda rows, progress, _: newest_paths(rows, progress.positions),
+    "carried_elements": lambda rows, progress, _: newest_elements(rows, progress.positions),
     "carried_alarms": lambda rows, _, __: newest_alarms(rows),
     "carried_windows": lambda rows, _, clock: fold_windows(rows, clock),
-    "carried_requests": lambda rows, _, clock: open_requests(clock.join_now(rows)),
+    "carried_requests": lambda rows, _, clock: fold_requests(rows, clock),
 }
 
 
-def fold(spark: SparkSession, store: Store, write: Callable[[str, DataFrame], object]) -> list[str]:
-    """Rewrite the carried tables that have grown too much, through ``write``; gives their names."""
-    folded = [name for name in _FOLDS if store.appended(name).is_much(FOLD_FILES, FOLD_ROWS)]
-    if not folded:
-        return []
+def find_grown(store: Store) -> list[str]:
+    """Find the carried tables that have grown too much."""
+    return [name for name in _FOLDS if store.appended(name).is_much(FOLD_FILES, FOLD_ROWS)]
+
+
+def fold(spark: SparkSession, store: Store, names: Iterable[str]) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the rows that count of some carried tables, by name."""
     positions = store.progress.positions
+    # A clock at which no time passes: windows and minutes that were open after the last batch still are.
     clock = batch_clock(spark, positions, {bus: position.us for bus, position in positions.items()}, None)
-    for name in folded:
+    for name in names:
         rows = store.frame(spark, name)
         if rows is not None:
-            write(name, _FOLDS[name](rows, store.progress, clock))
-    return folded
+            yield name, _FOLDS[name](rows, store.progress, clock)
 
 
 # -- merging and removing
@@ -97,6 +101,7 @@ def remove_old_files(
     if keep_hours < 1:
         raise BadOption("keep", "files of the last hour may still be read; keep at least 1h")
     return {
+        # delta-rs would insist on a week; the least that is safe was checked above.
         name: table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
         for name, table in _choose(location, names)
     }
@@ -106,6 +111,7 @@ def _choose(location: Location, names: Iterable[str], *, carried: bool = True) -
     """Open some tables, or all; ``BadOption`` for a name that no table has."""
     known = [*read_progress(location).versions, "batches"]
     if not carried:
+        # The pipeline replaces all files of a carried table when it folds it, which would be in conflict with a merge.
         known = [name for name in known if not name.startswith("carried_")]
     chosen = list(names) or known
     for name in chosen:
@@ -123,17 +129,17 @@ def count_bytes(location: Location) -> int:
 
 
 def list_batches(location: Location) -> list[dict[str, Any]]:
-    """List the batches from old to new: ``batch``, ``at``, ``events``, ``seconds``."""
+    """List the batches from old to new: ``batch``, ``ts``, ``events``, ``seconds``."""
     ((_, batches),) = _choose(location, ["batches"])
     # Not as a dataset of Arrow: its threads may outlive the interpreter, which aborts then.
     asked = QueryBuilder().register("batches", batches)
-    found = pa.table(asked.execute("select batch, at, events, seconds from batches order by batch"))
+    found = pa.table(asked.execute("select batch, ts, events, seconds from batches order by batch"))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
 
 def list_versions(location: Location, name: str) -> list[dict[str, Any]]:
-    """List the versions of a table that its log still has, from old to new: ``version``, ``at``, ``operation``.
+    """List the versions of a table that its log still has, from old to new: ``version``, ``ts``, ``operation``.
 
     Those that a batch made have its number, too: ``batch``.
     """
@@ -141,7 +147,7 @@ def list_versions(location: Location, name: str) -> list[dict[str, Any]]:
     return [
         {
             "version": commit["version"],
-            "at": instant(commit["timestamp"] * 1000),
+            "ts": instant(commit["timestamp"] * 1000),
             "operation": commit["operation"],
             **({"batch": int(commit["batch"])} if "batch" in commit else {}),
         }
@@ -176,6 +182,7 @@ class Merging:
             log.warning("small files could not be merged, which is tried again later", exc_info=True)
             return
         for name in [*progress.versions, "batches"]:
+            # Each table by itself: a conflict with a commit of the pipeline must not keep the others from being merged.
             try:
                 if not name.startswith("carried_") and _has_small_files(open_table(self._location, name)):
                     merge_files(self._location, [name])

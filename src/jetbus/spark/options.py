@@ -19,7 +19,7 @@ from jetbus.peer.address import read_url
 from jetbus.rules import PATH_TESTS, Rule, parse_rule, read_rule
 from jetbus.spark.errors import BadOption
 
-__all__ = ["OPTIONS", "Daemon", "Options", "Place", "places_now", "read_options"]
+__all__ = ["OPTIONS", "DaemonAddress", "Options", "Place", "places_now", "read_options"]
 
 PARTITION_EVENTS = 1_000_000
 """To start a task costs as much as to read some 100,000 events."""
@@ -38,7 +38,7 @@ OPTIONS: dict[str, str] = {
     "asOf": "the tree at this instant instead of events; now: also of a daemon without a journal",
     "start": "where to begin: earliest, latest, a seq, an instant, or JSON with a seq per bus",
     "maxEventsPerBatch": "events of one batch of a stream, at the most",
-    "eventsPerPartition": f"events that one task reads, {PARTITION_EVENTS} unless told otherwise",
+    "eventsPerPartition": f"events that one task reads, {PARTITION_EVENTS} by default",
     "clock": "true: rows of event time tell how far time has come on a bus where nothing happens",
     "failOnDataLoss": "false: go on where events that are still to be read were dropped",
     "timeoutS": "how long a set request may take, in seconds",
@@ -52,7 +52,7 @@ _SPARKS_OWN = ("paths", "header", "mergeschema", "checkpointlocation", "batchid"
 
 
 @dataclass(frozen=True)
-class Daemon:
+class DaemonAddress:
     """A live daemon and who we are there. As text it is the address, without password."""
 
     url: str
@@ -63,13 +63,13 @@ class Daemon:
         return str(read_url(self.url))
 
 
-Place = Path | Daemon
-"""Where a journal is: in a folder of this machine, or behind a live daemon."""
+Place = Path | DaemonAddress
+"""Location of a journal: a folder of this machine, or a live daemon."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for."""
+    """Options of one read or write."""
 
     places: tuple[Place, ...] = ()
     globs: tuple[str, ...] = ()
@@ -90,17 +90,17 @@ class Options:
 
     @property
     def is_tree(self) -> bool:
-        """Whether a tree is asked for, and not events."""
+        """True if a tree is asked for, and not events."""
         return self.as_of is not None
 
     @property
-    def daemons(self) -> tuple[Daemon, ...]:
+    def daemons(self) -> tuple[DaemonAddress, ...]:
         """The places that are live daemons."""
-        return tuple(place for place in self.places if isinstance(place, Daemon))
+        return tuple(place for place in self.places if isinstance(place, DaemonAddress))
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """The options as they are meant."""
+    """Read the options of format ``jet``; raise ``BadOption`` for a wrong one."""
     words = _known(given)
     globs = _paths(given)
     if bool(globs) == ("url" in words):
@@ -156,6 +156,7 @@ def _local(path: str) -> str:
 
 
 def _directories(text: str) -> list[Path]:
+    # A folder may have the characters of a glob in its name.
     if not glob.has_magic(text) or Path(text).is_dir():
         return [Path(text)]
     found = [Path(path) for path in sorted(glob.glob(text)) if Path(path).is_dir()]  # noqa: PTH207 - may be absolute
@@ -164,7 +165,7 @@ def _directories(text: str) -> list[Path]:
     return found
 
 
-def _daemons(words: Mapping[str, str]) -> list[Daemon]:
+def _daemons(words: Mapping[str, str]) -> list[DaemonAddress]:
     text = words.get("url", "").strip()
     urls = _json("url", text, list, '["jet://a", "jet://b"]') if text.startswith("[") else [text] if text else []
     if "url" in words and not urls:
@@ -175,12 +176,12 @@ def _daemons(words: Mapping[str, str]) -> list[Daemon]:
         except ValueError as problem:
             raise BadOption("url", str(problem)) from problem
     if "password" in words and "user" not in words:
-        raise BadOption("user", "there is a password, but nobody whose it is; give the option user as well")
-    return [Daemon(str(url), words.get("user"), words.get("password")) for url in urls]
+        raise BadOption("user", "a password is given without a user; give the option user as well")
+    return [DaemonAddress(str(url), words.get("user"), words.get("password")) for url in urls]
 
 
 def places_now(options: Options) -> tuple[Place, ...]:
-    """The places that the options mean by now: a glob may match more than it did."""
+    """Return the places that the options name now: a glob may match more than it did."""
     return (*(folder for text in options.globs for folder in _directories(text)), *options.daemons)
 
 
@@ -216,12 +217,12 @@ _EXAMPLES: dict[type, str] = {list: '["a", "b"]', dict: '{"greaterThan": 7}'}
 
 def _json(name: str, text: str, kind: type, example: str | None = None) -> Any:
     try:
-        told = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        told = None
-    if not isinstance(told, kind):
+        value = None
+    if not isinstance(value, kind):
         raise BadOption(name, f"{text!r} is not understood; write it as JSON such as {example or _EXAMPLES[kind]}")
-    return told
+    return value
 
 
 # -- small things
@@ -241,6 +242,7 @@ def _as_of(words: Mapping[str, str]) -> str | None:
         return None
     for other in _events_only(words):
         raise BadOption("asOf", f"cannot be combined with {other}")
+    # Only checked: ``now`` and ages are meant as of the read, not as of here.
     _instant(words, "asOf")
     return words["asOf"]
 
@@ -275,7 +277,7 @@ def _count(words: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or int(text) < 1:
-        raise BadOption(name, f"{text!r} is no number of events; write a whole number from 1 on")
+        raise BadOption(name, f"{text!r} is not a number of events; write a whole number from 1 on")
     return int(text)
 
 
@@ -285,7 +287,7 @@ def _seconds(words: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise BadOption(name, f"{words[name]!r} is no number of seconds")
+        raise BadOption(name, f"{words[name]!r} is not a number of seconds")
     return seconds
 
 

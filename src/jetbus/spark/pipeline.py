@@ -11,6 +11,18 @@ It is a query of Structured Streaming: format ``jet`` reads, ``foreachBatch`` ha
 which makes the tables of them. Whatever is killed at whatever moment, the next run goes on after the last batch that
 counts: events that are in the tables are not taken again, also if Spark's checkpoint is lost.
 
+Path of batch N, and what happens after a kill behind each step::
+
+    Spark         offset log: N is planned                   N is made over the same events
+    batch         alarms as states, Parquet files            the same; files that no commit names do not exist
+    store         a commit of each table                     the same; these tables are ahead, see ``store``
+    store         a commit of ``batches``: N counts          Spark hands over N again; known events are left out
+    publishing    rows as states
+    maintenance   carried tables folded, if they have grown
+    Spark         commit log: N is done; progress as states  N + 1 is next
+
+Known events can only come with the first batch of a run, so only that one is compared with the tables.
+
 Tables have no holes: they begin somewhere and go on from there. So ``since`` is for new tables, and ``until`` is where
 a run ends and the next one goes on.
 """
@@ -40,24 +52,25 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from jetbus.errors import JetError
 from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.peer.address import read_url
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
-from jetbus.spark.batch import Made, Plan, fold_tables, make_batch
-from jetbus.spark.buses import OpenBuses, open_buses, start_of
+from jetbus.spark.batch import SMALL_EVENTS, CommittedBatch, Plan, fold_tables, make_batch, settings_for
 from jetbus.spark.catalog import Tables
 from jetbus.spark.errors import BadOption, JetSparkError
 from jetbus.spark.expectations import Expectation, read_expectations
+from jetbus.spark.journals import OpenBuses, open_buses, start_of
 from jetbus.spark.location import Location, read_location
 from jetbus.spark.maintenance import Merging
-from jetbus.spark.options import Daemon, read_options
-from jetbus.spark.own_stages import OwnStage, read_stages
+from jetbus.spark.options import DaemonAddress, read_options
 from jetbus.spark.publishing import Publishing
-from jetbus.spark.queries import explained
+from jetbus.spark.session import explain_error
 from jetbus.spark.source import closing_all
 from jetbus.spark.store import Store
-from jetbus.spark.ticks import Position, read_offset
+from jetbus.spark.time_rows import StreamPosition, read_offset
+from jetbus.spark.user_stages import OwnStage, read_stages
 
 __all__ = ["Batch", "Pipeline", "where"]
 
@@ -69,9 +82,9 @@ EVERY_S = 1.0
 MERGE_EVERY = 100
 """Small files are merged after so many batches, by default."""
 LOOK_S = 1
-"""How often a running pipeline is looked at, to see whether it has ended."""
+"""Interval of the check whether a running pipeline has ended."""
 LAST_WORD_S = 10
-"""How long to wait for what Spark has to say of a query that has ended."""
+"""Time limit for Spark's report of a query that has ended."""
 
 log = logging.getLogger("jetbus.spark")
 
@@ -86,7 +99,7 @@ class Batch:
     seqs: dict[str, int]
     """The last event of each bus that is in the tables."""
     lag_s: float
-    """How old the newest event is."""
+    """Age of the newest event."""
     behind: int
     """Events that there were when it ended and that are not in the tables."""
     events_per_s: float
@@ -108,7 +121,7 @@ class Pipeline:
         batch_events_max: int = BATCH_EVENTS_MAX,
         on_batch: Callable[[Batch], None] | None = None,
         publish: str | None = None,
-        publish_url: str | Daemon | None = None,
+        publish_url: str | DaemonAddress | None = None,
         query_groups: Sequence[str] = (),
         query_open: bool = False,
         storage: Mapping[str, str] | None = None,
@@ -136,7 +149,7 @@ class Pipeline:
         own = () if stage_file is None else read_stages(stage_file, spark)
         expectations = _checked_expectations(expectation_file, spark, own)
         sizes = {"eventsPerPartition": str(PART_EVENTS), "maxEventsPerBatch": str(batch_events_max), "clock": "true"}
-        self._options = {**sizes, **_fixed(options), **where(self._journals)}
+        self._options = {**sizes, **_fix_instants(options), **where(self._journals)}
         self._range = read_options(self._options)
         self._on_batch = on_batch
         self._prefix, self._query_groups, self._query_open = publish, tuple(query_groups), query_open
@@ -145,7 +158,8 @@ class Pipeline:
         self._sources: OpenBuses | None = None
         self._query: StreamingQuery | None = None
         self._problem: BaseException | None = None
-        self._turn = threading.Condition()
+        # The first guards the two flags below, the second the open journals, which batches and callers count.
+        self._turn, self._looking = threading.Condition(), threading.Lock()
         self._making = self._stopping = False
         # Java may have been started in another folder.
         self._checkpoint = None if checkpoint is None else read_location(checkpoint, option="checkpoint").uri
@@ -165,13 +179,14 @@ class Pipeline:
             alarms,
             own,
             expectations,
+            # Only a stream of every event has seqs without holes, by which ``batch`` finds out that some are missing.
             sees_all=self._range.rule is None and self._range.fail_on_data_loss and self._range.since_us is None,
             has_end=self._range.until_us is not None,
             on_alarms=self._show_alarms,
             prefix=None if publish is None else publish.strip("/"),
         )
         self._listener = _Listener(self)
-        self._made: dict[int, Made] = {}
+        self._made: dict[int, CommittedBatch] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -193,12 +208,14 @@ class Pipeline:
         self._problem, self._stopping, self._is_first = None, False, True
         writer = (
             self._stream()
-            .writeStream.foreachBatch(self._take)
+            .writeStream.foreachBatch(self._process_batch)
             .queryName(f"jetbus {self.store.id}")
             .option("checkpointLocation", self._checkpoint_uri())
         )
+        # Before the query, so that a prefix that is taken ends the run before a batch is made.
         self._publish()
         self._listener.begin()
+        # Before the query starts, or its first reports would be missed.
         self._spark.streams.addListener(self._listener)
         try:
             trigger: dict[str, Any] = (
@@ -211,6 +228,7 @@ class Pipeline:
 
     def _stream(self) -> DataFrame:
         """Read the events after those of the tables; a checkpoint that Spark has goes on where it was."""
+        # The tables know best how far they go. Spark looks at this only without a checkpoint.
         begin = {**self._beginning(), **self.store.progress.seqs}
         start = {"start": json.dumps({bus: seq + 1 for bus, seq in begin.items()})} if begin else {}
         return self._spark.readStream.format("jet").options(**{**self._options, **start}).load()
@@ -235,17 +253,17 @@ class Pipeline:
         """Begin to publish, if that is wanted."""
         if self._prefix is None or self._daemon is None:
             return
-        self._hide()
-        self.behind()  # what is wrong with the journals is told before anything is on the bus
+        self._unpublish()
+        self.behind()  # errors of the journals come before anything is published
         self._publishing = Publishing(self._daemon, self._prefix, self._plan.own)
         try:
             tables = Tables(self._spark, self.store.location)
             self._publishing.begin(self._spark, tables, query_groups=self._query_groups, query_open=self._query_open)
         except BaseException:
-            self._hide()
+            self._unpublish()
             raise
 
-    def _hide(self) -> None:
+    def _unpublish(self) -> None:
         """Take what was published off the bus."""
         publishing, sources = self._publishing, self._sources
         self._publishing = self._sources = None
@@ -255,9 +273,9 @@ class Pipeline:
 
     def _end(self) -> None:
         for number in sorted(self._made):  # stopped before Spark could tell of it
-            self._tell(self._made.pop(number), 0.0, 0)
+            self._report(self._made.pop(number), 0.0, 0)
         self._spark.streams.removeListener(self._listener)
-        self._hide()
+        self._unpublish()
 
     def wait(self, timeout_s: int | None = None) -> bool:
         """Wait for the end; gives whether it has come. Raises what ended the run, if it was an error."""
@@ -265,6 +283,7 @@ class Pipeline:
         if query is None:
             return True
         try:
+            # Spark returns None if there is no time limit.
             ended = query.awaitTermination(timeout_s) in (None, True)
         except Exception as problem:
             self._listener.await_end()
@@ -273,16 +292,17 @@ class Pipeline:
                 return True  # Spark was interrupted, which is how a query is stopped
             if self._problem is not None:
                 raise self._problem from problem
-            raise explained(problem) from problem
+            raise explain_error(problem) from problem
         if ended:
             self._listener.await_end()
             self._end()
         return ended
 
     def follow(self, stops: Callable[[], int]) -> None:
-        """Wait for the end, or until told to stop: once is after the batch that is being made, twice is at once."""
+        """Wait for the end, or until ``stops`` says so: 1 is after the batch that is being made, 2 is at once."""
         while not stops() and not self.wait(LOOK_S):
             pass
+        # In a thread, so that a second signal can still be heard while the last batch is being made.
         stopping = threading.Thread(target=self.stop)
         stopping.start()
         while stopping.is_alive():
@@ -293,10 +313,12 @@ class Pipeline:
     def stop(self, *, at_once: bool = False) -> None:
         """Stop after the batch that is being made, or in the midst of it; the next run makes it then."""
         with self._turn:
+            # ``wait`` hides errors of a run that is being stopped, but not one that came before.
             failed = self._problem is not None
             self._stopping = not failed
             if not at_once:
                 self._turn.wait_for(lambda: not self._making)
+        # Stopping a query interrupts its batch, so the batch has to be over first.
         query = self._query
         if query is not None and query.isActive:
             query.stop()
@@ -309,25 +331,30 @@ class Pipeline:
     def close(self) -> None:
         """Stop, and let another pipeline write to the tables."""
         self.stop()
+        # A merge commits to the tables, so it must be over before the lock goes.
         self._merging.close()
         self.store.close()
 
     # -- one batch
 
-    def _take(self, rows: DataFrame, number: int) -> None:
+    def _process_batch(self, rows: DataFrame, number: int) -> None:
         with self._turn:
             if self._stopping:
                 # To return would tell Spark that the batch is in the tables.
                 raise JetSparkError("the pipeline was stopped before this batch")
             self._making = True
         try:
-            made = make_batch(self._plan, rows, number, is_first=self._is_first)
+            is_small = self._expects_few()
+            made = make_batch(self._plan, rows, number, is_first=self._is_first, is_small=is_small)
             self._is_first = False
             if made is not None:
+                # Kept until Spark reports on the batch, since only Spark knows how long all of it took.
                 self._made[number] = made
                 if self._publishing is not None:
-                    self._publishing.show_batch(self._spark, made)
-                fold_tables(self._plan)
+                    with settings_for(rows.sparkSession, is_small=is_small):
+                        self._publishing.show_batch(rows.sparkSession, made)
+                # After the commit: what fails from here on ends the run, but the events are in the tables.
+                fold_tables(self._plan, rows.sparkSession)
                 self._merging.batch_made()
         except BaseException as problem:
             self._problem = problem
@@ -337,17 +364,28 @@ class Pipeline:
                 self._making = False
                 self._turn.notify_all()
 
-    def _show_alarms(self, rows: DataFrame) -> None:
+    def _expects_few(self) -> bool:
+        """Return True if the batch is small: it can have no more events than there are after those of the tables."""
+        if (self._range.batch_events_max or SMALL_EVENTS + 1) <= SMALL_EVENTS:
+            return True
+        if self._range.until_us is not None:
+            return False  # to find the end of a range in time takes longer than a batch of few events
+        try:
+            return self.behind() <= SMALL_EVENTS
+        except (JetError, JetSparkError, OSError):
+            return False  # a daemon is away; the tasks that read from it tell what to do
+
+    def _show_alarms(self, rows: list[dict[str, Any]]) -> None:
         if self._publishing is not None:
             self._publishing.show_alarms(rows)
 
     def progressed(self, progress: StreamingQueryProgress) -> None:
-        """Tell of a batch, once Spark tells of it."""
+        """Report a batch when Spark reports its progress."""
         made = self._made.pop(progress.batchId, None)
         if made is not None:
-            self._tell(made, progress.durationMs.get("triggerExecution", 0) / 1000, _behind(progress))
+            self._report(made, progress.durationMs.get("triggerExecution", 0) / 1000, _behind(progress))
 
-    def _tell(self, made: Made, seconds: float, behind: int) -> None:
+    def _report(self, made: CommittedBatch, seconds: float, behind: int) -> None:
         if not made.events:
             return
         newest_us = max(position.us for position in made.positions.values())
@@ -364,20 +402,23 @@ class Pipeline:
         log.info("batch %d: %d events in %.2f s", batch.number, batch.events, batch.seconds)
         if self._on_batch is not None:
             self._on_batch(batch)
+        # What is shown is recorded, too. If batches of nothing else were shown, each would cause the next, for ever.
         if self._publishing is not None and made.is_foreign:
             self._publishing.show_progress(batch)
 
     def behind(self) -> int:
         """Count the events that there are now and that the tables are to have and have not."""
-        if self._sources is None:
-            self._sources = OpenBuses(self._range)
-        return self._sources.behind(self.store.progress.seqs)
+        with self._looking:
+            if self._sources is None:
+                self._sources = OpenBuses(self._range)
+            return self._sources.behind(self.store.progress.seqs)
 
     def _check_range(self) -> None:
         """Refuse a range that would leave a hole in the tables, or that lies before their end."""
         since_us, until_us, positions = self._range.since_us, self._range.until_us, self.store.progress.positions
         if not positions:
             return
+        # The bus that is furthest behind decides.
         bus, now_us = min(((bus, position.us) for bus, position in positions.items()), key=lambda found: found[1])
         at = f"the tables in {self.store.location.uri} have bus {bus!r} up to {write_instant(now_us)}"
         if since_us is not None and since_us > now_us:
@@ -387,7 +428,7 @@ class Pipeline:
 
 
 class _Listener(StreamingQueryListener):
-    """Spark's own word on the query of a pipeline."""
+    """Listener to Spark's reports on the query of a pipeline."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -401,7 +442,8 @@ class _Listener(StreamingQueryListener):
         self._ended.clear()
 
     def await_end(self) -> None:
-        """Wait until everything that Spark has to say of a query that has ended was said."""
+        """Wait for Spark's last report on a query that has ended."""
+        # Spark reports in a thread of its own, and after the query has ended.
         self._ended.wait(LAST_WORD_S)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -413,9 +455,10 @@ class _Listener(StreamingQueryListener):
             self._pipeline.progressed(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is told of a query that waits."""
+        """Ignore a query that waits."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        # This event has no name, so the run is remembered from the start of the query.
         if str(event.runId) == self._run:
             self._ended.set()
 
@@ -429,7 +472,7 @@ def _behind(progress: StreamingQueryProgress) -> int:
     return count
 
 
-def _offset(text: str | None) -> dict[str, Position]:
+def _offset(text: str | None) -> dict[str, StreamPosition]:
     """Read an offset of the source; Spark may have none, as for a batch that began before it looked."""
     try:
         return read_offset(json.loads(text or "{}") or {})
@@ -449,7 +492,7 @@ def _checked_expectations(
     return () if file is None else read_expectations(file, spark, {stage.name: stage.table for stage in own})
 
 
-def _fixed(options: dict[str, str]) -> dict[str, str]:
+def _fix_instants(options: dict[str, str]) -> dict[str, str]:
     """Return the same options with instants that stay: ``-1h`` would be another one in every task."""
     fixed = dict(options)
     for name in ("since", "until"):
@@ -472,13 +515,13 @@ def where(journals: Sequence[str]) -> dict[str, str]:
     return {"paths": json.dumps([one if one.startswith("file:") else str(Path(one).absolute()) for one in journals])}
 
 
-def _publish_to(url: str | Daemon | None, options: dict[str, str]) -> Daemon:
+def _publish_to(url: str | DaemonAddress | None, options: dict[str, str]) -> DaemonAddress:
     """Return the daemon to publish at: the one that is named, the only one that is read, or that of JET_URL."""
-    if isinstance(url, Daemon):
+    if isinstance(url, DaemonAddress):
         return url
     daemons = read_options(options).daemons
     if url is None and len(daemons) == 1:
         return daemons[0]
     if url is None and daemons:
         raise BadOption("publish_url", "several daemons are read; say at which one to publish")
-    return Daemon(str(read_url(url)) if url is None else url, options.get("user"), options.get("password"))
+    return DaemonAddress(str(read_url(url)) if url is None else url, options.get("user"), options.get("password"))

@@ -3,22 +3,23 @@
     PREFIX/pipeline/batch               the last batch: number, events, seconds, when
     PREFIX/pipeline/lag                 how far behind: events, seconds
     PREFIX/pipeline/rate                events per second of the last batch, events since the start
+    PREFIX/pipeline/ui                  address of Spark's own page, if it has one
     PREFIX/rollups/1s/BUS/PATH          the newest complete window of a state; also 1m and 1h
-    PREFIX/alarms/ALARM/BUS/PATH        raised or cleared, since when, by which value
+    PREFIX/alarms/ALARM/BUS/PATH        raised or cleared, since when, by which value and unit
     PREFIX/expectations/TABLE/NAME      rows that were looked at in the last batch, and rows that failed so far
     PREFIX/STAGE/PATH                   rows of a stage of the user's own, where it asks for that
-    PREFIX/query/...                    methods to ask the tables, see ``answers``
+    PREFIX/query/...                    methods to ask the tables, see ``query_methods``
 
-The states belong to a peer of the driver and go with it. Rows are shown when they are committed; showing them again
-changes nothing. What happens below the prefix is recorded like anything else, but never shown: a batch that has nothing
-else shows nothing, or the pipeline would keep itself busy for ever.
+The states belong to a peer of the driver and go with it. Alarms are shown as soon as they are computed, other rows when
+they are committed; showing them again changes nothing. What happens below the prefix is recorded like anything else,
+but never shown: a batch that has nothing else shows nothing, or the pipeline would keep itself busy for ever.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +29,17 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.journal.instants import write_instant
 from jetbus.peer import Peer
-from jetbus.spark.answers import Answers
-from jetbus.spark.batch import Made
+from jetbus.spark.batch import CommittedBatch
 from jetbus.spark.catalog import OPEN_ALARMS, Tables
 from jetbus.spark.clock import micros
 from jetbus.spark.errors import BadOption
-from jetbus.spark.options import Daemon
-from jetbus.spark.own_stages import OwnStage
+from jetbus.spark.options import DaemonAddress
+from jetbus.spark.query_methods import Answers
 from jetbus.spark.schemas import TABLES, Table
+from jetbus.spark.session import ui_address
 from jetbus.spark.sink import STATES_MAX, Publisher, plain
+from jetbus.spark.sql_text import quote, run, select
+from jetbus.spark.user_stages import OwnStage
 
 if TYPE_CHECKING:
     from jetbus.spark.pipeline import Batch
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Publishing"]
 
 ROLLUP_COLUMNS = ("window_start", "window_end", "count", "min", "max", "mean", "time_mean", "first", "last")
-ALARM_COLUMNS = ("what", "severity", "ts", "raised_at", "value")
+ALARM_COLUMNS = ("what", "severity", "ts", "raised_at", "value", "unit")
 
 log = logging.getLogger("jetbus.spark")
 
@@ -52,11 +55,11 @@ log = logging.getLogger("jetbus.spark")
 class Publishing:
     """The states of one pipeline, from its start to its end."""
 
-    def __init__(self, daemon: Daemon, prefix: str, own: Iterable[OwnStage] = ()) -> None:
+    def __init__(self, daemon: DaemonAddress, prefix: str, own: Iterable[OwnStage] = ()) -> None:
         self._own = [stage for stage in own if stage.publish]
         self.prefix = prefix.strip("/")
         if not self.prefix or self.prefix.startswith("$jet"):
-            raise BadOption("publish", f"{prefix!r} is no place for states; give one of your own, such as spark/plant")
+            raise BadOption("publish", f"{prefix!r} cannot hold states; give a prefix of your own, such as spark/plant")
         self._peer = Peer(daemon.url, name="spark", user=daemon.user, password=daemon.password)
         self._waiting: dict[str, Any] = {}
         self._events = 0
@@ -73,8 +76,13 @@ class Publishing:
 
         And answer questions from now on, if anybody may ask.
         """
-        first = {"pipeline/batch": {"number": tables.progress.batch, "events": 0, "seconds": 0.0, "at": None}}
+        first: dict[str, Any] = {
+            "pipeline/batch": {"number": tables.progress.batch, "events": 0, "seconds": 0.0, "at": None}
+        }
+        if (address := ui_address(spark)) is not None:
+            first["pipeline/ui"] = address
         try:
+            # These claim the prefix: a second pipeline finds them occupied.
             self._states.show(first.items())
         except Occupied as problem:
             taken = f"{self.prefix}/pipeline/batch"
@@ -86,19 +94,23 @@ class Publishing:
         if query_groups or query_open:
             self._answers = Answers(spark, tables.location)
             self._answers.offer(self._peer, self.prefix, query_groups)
-        raised = tables.frame(OPEN_ALARMS).where(F.col("what") == "raised")
-        self._show({**self._alarms(raised), **self._rollups(_newest_rollups(tables))})
+        raised = tables.frame(OPEN_ALARMS).where("what = 'raised'")
+        alarms = self._newest(raised, ("alarm", "bus", "path"), "seq", ALARM_COLUMNS)
+        self._show({**self._alarms(alarms), **self._rollups(_newest_rollups(tables))})
 
     # -- rows of a batch
 
-    def show_alarms(self, rows: DataFrame) -> None:
-        """Show alarms that were raised or cleared."""
-        self._show(self._alarms(rows))
+    def show_alarms(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Show alarms that were raised or cleared, as ``newest_signals`` has them."""
+        # An alarm about a state of our own would become another such state.
+        own = f"{self.prefix}/"
+        self._show(self._alarms({**row, **row["newest"]} for row in rows if not row["path"].startswith(own)))
 
-    def show_batch(self, spark: SparkSession, made: Made) -> None:
+    def show_batch(self, spark: SparkSession, made: CommittedBatch) -> None:
         """Show the rows of a batch that was committed."""
 
         def rows(name: str, table: Table) -> DataFrame:
+            # The files of the batch, not the table: what is without a day is no part of it, see ``batch``.
             return spark.read.schema(table.stored).parquet(made.folders[name]).where(F.col("day").isNotNull())
 
         found: dict[str, Any] = {}
@@ -131,12 +143,14 @@ class Publishing:
 
     def close(self) -> None:
         """Take everything off the bus."""
+        # First, so that no more questions arrive.
         self._peer.close()
         if self._answers is not None:
             self._answers.close()
 
     def _show(self, values: dict[str, Any]) -> None:
         """Show these, and what could not be shown before: tables go on while the daemon is away."""
+        # By path, so that what waits for a daemon that is away is never more than one value for each state.
         self._waiting |= values
         try:
             self._states.show(self._waiting.items())
@@ -158,11 +172,10 @@ class Publishing:
             for row in found
         }
 
-    def _alarms(self, rows: DataFrame) -> dict[str, Any]:
+    def _alarms(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Give the last row of each alarm and path; a value of the bus is what it was there."""
-        found = self._newest(rows, ("alarm", "bus", "path"), "seq", ALARM_COLUMNS)
         shown = {}
-        for row in found:
+        for row in rows:
             cells = {name: plain(row[name]) for name in ALARM_COLUMNS}
             value = None if cells["value"] is None else json.loads(cells["value"])
             shown[f"alarms/{row['alarm']}/{row['bus']}/{row['path']}"] = {**cells, "value": value}
@@ -178,9 +191,13 @@ class Publishing:
         self, rows: DataFrame, key: tuple[str, ...], order: str, columns: tuple[str, ...]
     ) -> list[dict[str, Any]]:
         """Collect the last row of each key, those below our own prefix left out."""
-        foreign = rows.where(F.col("path").isNotNull() & ~F.col("path").startswith(f"{self.prefix}/"))
-        rest = F.max_by(F.struct(*columns), F.col(order)).alias("rest")
-        found = foreign.groupBy(*key).agg(rest).select(*key, "rest.*").limit(STATES_MAX + 1).collect()
+        text = select(
+            "{rows}",
+            *(*key, f"max_by(struct({', '.join(columns)}), {order}) as rest"),
+            where=f"path is not null and not startswith(path, {quote(self.prefix + '/')})",
+            group=", ".join(key),
+        )
+        found = run(f"{select(text, *key, 'rest.*')} limit {STATES_MAX + 1}", rows=rows).collect()
         return [row.asDict() for row in found]
 
 

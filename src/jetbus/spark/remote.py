@@ -15,32 +15,32 @@ import pyarrow as pa
 
 from jetbus import journal
 from jetbus.errors import JetError, LoginRefused, NotAllowed, NotConnected, NotFound
+from jetbus.journal.filters import EventFilter
 from jetbus.journal.pages import read_page
-from jetbus.journal.sieve import Sieve
 from jetbus.peer import Peer
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
-from jetbus.rules.reading import write_rule
-from jetbus.spark.buses import Reach, Wanted
+from jetbus.rules.wire import write_rule
 from jetbus.spark.errors import BadOption, DataLoss
-from jetbus.spark.options import Daemon
+from jetbus.spark.journals import Reach, Wanted
+from jetbus.spark.options import DaemonAddress
 
-__all__ = ["DaemonBus", "connect", "keeps_journal", "let_go", "tree_now"]
+__all__ = ["DaemonBus", "close_connections", "connect", "keeps_journal", "tree_now"]
 
 CALL_S = 60.0
-"""How long the daemon may take for a page."""
+"""Time limit for a page of the daemon."""
 PATIENCE_S = 30.0
-"""How long a task waits for a daemon that has gone away."""
+"""Time that a task waits for a daemon that has gone away."""
 RETRY_S = 0.2
-LINES_MAX = 8
+CONNECTIONS_MAX = 8
 """Connections that a process of tasks keeps, at the most."""
 
 
 # -- connections
 
 
-def connect(daemon: Daemon) -> Peer:
-    """A peer that is connected to a daemon; the error names the option that is wrong."""
+def connect(daemon: DaemonAddress) -> Peer:
+    """Connect a peer to a daemon; the error names the option that is wrong."""
     try:
         return _connected(daemon)
     except LoginRefused as problem:
@@ -49,35 +49,36 @@ def connect(daemon: Daemon) -> Peer:
         raise BadOption("url", str(problem)) from problem
 
 
-def _login_refused(problem: LoginRefused, daemon: Daemon) -> BadOption:
-    wrong = "user" if isinstance(problem.data, dict) and "invalidUser" in problem.data else "password"
-    return BadOption(wrong, f"{problem} at {daemon}; give user and password as the daemon has them")
+def _login_refused(problem: LoginRefused, daemon: DaemonAddress) -> BadOption:
+    return BadOption("user", f"{problem} at {daemon}; give user and password as the daemon has them")
 
 
-def _connected(daemon: Daemon) -> Peer:
+def _connected(daemon: DaemonAddress) -> Peer:
+    # Without reconnecting: those who ask try again by themselves, and for as long as they want to wait.
     peer = Peer(daemon.url, name="spark", user=daemon.user, password=daemon.password, reconnect=False)
     peer.connect()
     return peer
 
 
-class Lines:
-    """Connections that outlive a task. One for each task would show as two events in the very journal that is read."""
+class Connections:
+    """Connections that outlive a task: one for each task would add two events to the journal that is read."""
 
     def __init__(self) -> None:
-        self._open: dict[Daemon, Peer] = {}
+        self._open: dict[DaemonAddress, Peer] = {}
         atexit.register(self.close)
 
-    def get(self, daemon: Daemon) -> Peer:
+    def get(self, daemon: DaemonAddress) -> Peer:
         peer = self._open.get(daemon)
         if peer is not None and peer.connected:
             return peer
         self.drop(daemon)
-        while len(self._open) >= LINES_MAX:
+        # The oldest goes first; a task that still needs it connects again.
+        while len(self._open) >= CONNECTIONS_MAX:
             self.drop(next(iter(self._open)))
         peer = self._open[daemon] = _connected(daemon)
         return peer
 
-    def drop(self, daemon: Daemon) -> None:
+    def drop(self, daemon: DaemonAddress) -> None:
         peer = self._open.pop(daemon, None)
         if peer is not None:
             peer.close()
@@ -87,28 +88,28 @@ class Lines:
             self.drop(daemon)
 
 
-_lines: Lines | None = None
+_connections: Connections | None = None
 
 
-def _kept_lines() -> Lines:
-    """Those of this process, made when a task first needs them."""
-    global _lines
-    _lines = _lines or Lines()
-    return _lines
+def _process_connections() -> Connections:
+    """Return the connections of this process, made when a task first needs them."""
+    global _connections
+    _connections = _connections or Connections()
+    return _connections
 
 
-def let_go(daemons: Iterable[Daemon]) -> None:
-    """Close the connections to some daemons that this process keeps."""
+def close_connections(daemons: Iterable[DaemonAddress]) -> None:
+    """Close the connections of this process to some daemons."""
     for daemon in daemons:
-        if _lines is not None:
-            _lines.drop(daemon)
+        if _connections is not None:
+            _connections.drop(daemon)
 
 
 # -- questions about a daemon as a whole
 
 
-def keeps_journal(daemon: Daemon) -> bool:
-    """Whether there is a journal to read; an error if it is there but not for us."""
+def keeps_journal(daemon: DaemonAddress) -> bool:
+    """Return True if a daemon has a journal; raise an error if this user must not read it."""
     bus = DaemonBus(daemon)
     try:
         bus.ends()
@@ -119,10 +120,10 @@ def keeps_journal(daemon: Daemon) -> bool:
     return True
 
 
-def tree_now(daemon: Daemon, rule: Rule | None) -> list[dict[str, Any]]:
-    """The states of a daemon as they are now, whether or not it keeps a journal."""
+def tree_now(daemon: DaemonAddress, rule: Rule | None) -> list[dict[str, Any]]:
+    """Read the states of a daemon as they are now; it needs no journal."""
     with connect(daemon) as peer:
-        values = peer.get(rule)
+        values = peer.get_all(rule)
     return [
         {"bus": str(daemon), "path": path, "kind": "state", "value": encode_value(value).decode()}
         for path, value in values.items()
@@ -137,9 +138,9 @@ class NoJournal(BadOption):
 
 
 class DaemonBus:
-    """The bus of one daemon. Connects when it is first asked something."""
+    """The journal of one daemon; connects on the first call."""
 
-    def __init__(self, place: Daemon, *, in_task: bool = False) -> None:
+    def __init__(self, place: DaemonAddress, *, in_task: bool = False) -> None:
         self.place = place
         self._peer: Peer | None = None
         self._in_task = in_task
@@ -161,7 +162,7 @@ class DaemonBus:
         return Reach(found["first"], found["last"], last_us, found.get("now") or last_us)
 
     def _offsets(self) -> dict[str, Any]:
-        """Where the journal begins and ends; as it was known last while the daemon is away."""
+        """Ask where the journal begins and ends; give the last known answer while the daemon is away."""
         try:
             self._known = self._call("offsets")
         except NotConnected as problem:
@@ -174,11 +175,11 @@ class DaemonBus:
         return int(table["seq"][0].as_py() if table.num_rows else following) - 1
 
     def events(self, wanted: Wanted, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        told, complete = ({}, True) if wanted.rule is None else write_rule(wanted.rule)
-        sieve = None if complete else Sieve(wanted.rule)
-        columns = list(dict.fromkeys([*wanted.columns, *(sieve.columns if sieve else ())]))
+        rule_words, complete = ({}, True) if wanted.rule is None else write_rule(wanted.rule)
+        event_filter = None if complete else EventFilter(wanted.rule)
+        columns = list(dict.fromkeys([*wanted.columns, *(event_filter.columns if event_filter else ())]))
         asked = {
-            "rule": None if wanted.rule is None else told,
+            "rule": None if wanted.rule is None else rule_words,
             "since": wanted.since_us,
             "until": wanted.until_us,
             "columns": columns,
@@ -188,8 +189,13 @@ class DaemonBus:
             table, following = self._page("range", seq=seq, seqUntil=last + 1, **asked)
             for batch in table.to_batches():
                 # The wire has no word for some rules; what is left of them is tested here.
-                kept = sieve.keep(batch, sieve.first_mask(batch)) if sieve else batch
-                yield kept.select(list(wanted.columns))
+                rows = (
+                    event_filter.select_rows(batch, event_filter.mask_by_first_columns(batch))
+                    if event_filter
+                    else batch
+                )
+                yield rows.select(list(wanted.columns))
+            # No progress would be an endless loop.
             if following is None or following <= seq:
                 raise DataLoss(
                     f"the journal of {self.place} ends before event {seq}, which it had before; it was replaced by "
@@ -198,13 +204,17 @@ class DaemonBus:
             seq = following
 
     def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
-        told, complete = ({}, True) if rule is None else write_rule(rule)
-        sieve = None if complete else Sieve(rule)
+        rule_words, complete = ({}, True) if rule is None else write_rule(rule)
+        event_filter = None if complete else EventFilter(rule)
         offset: int | None = 0
         while offset is not None:
-            table, offset = self._page("as_of", instant=instant_us, rule=told if rule else None, offset=offset)
+            table, offset = self._page("as_of", instant=instant_us, rule=rule_words if rule else None, offset=offset)
             for batch in table.to_batches():
-                yield sieve.keep(batch, sieve.first_mask(batch)) if sieve else batch
+                yield (
+                    event_filter.select_rows(batch, event_filter.mask_by_first_columns(batch))
+                    if event_filter
+                    else batch
+                )
 
     def close(self) -> None:
         """Close the connection, if it is not one that outlives a task."""
@@ -224,6 +234,7 @@ class DaemonBus:
             try:
                 return self._line().call(f"$jet/journal/{method}", timeout_s=CALL_S, **given)
             except NotConnected:
+                # Before ``JetError``, of which it is one: a daemon that is away is waited for, a refusal is not.
                 if time.monotonic() >= deadline_s:
                     raise
                 time.sleep(RETRY_S)
@@ -232,14 +243,14 @@ class DaemonBus:
 
     def _line(self) -> Peer:
         if self._in_task:
-            return _kept_lines().get(self.place)
+            return _process_connections().get(self.place)
         if self._peer is None or not self._peer.connected:
             self.close()
             self._peer = _connected(self.place)
         return self._peer
 
     def _explained(self, problem: JetError, asked: dict[str, Any]) -> Exception:
-        """What the daemon refuses, in words of options."""
+        """Return a refusal of the daemon as an error about the options."""
         if isinstance(problem, NotFound):
             return NoJournal(
                 "url", f"the daemon at {self.place} keeps no journal; start it with --journal DIR, or give another url"

@@ -14,6 +14,9 @@ still in force when its batch ends is taken to last until its window ends; if it
 does adds a part with a negative weight. So a batch reads nothing about windows that it does not complete.
 
 Parts of a minute and an hour are made from those of a second: the head of a value lies in one of each.
+
+A value whose quality is bad is no value: it counts nowhere, and the time it was in force is unknown. An uncertain one
+counts; ``good_us`` says how much of the known time was better than that.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-from jetbus.spark.clock import Clock
+from jetbus.spark.clock import BatchClock
 from jetbus.spark.schemas import CARRIED, TABLES
+from jetbus.spark.sql_text import quote, run, select
 
-__all__ = ["WINDOWS_US", "complete_windows", "fold_windows", "open_windows", "window_parts"]
+__all__ = ["WINDOWS_US", "complete_windows", "fold_windows", "open_windows", "window_parts", "windows_of_length"]
 
 WINDOWS_US: Mapping[str, int] = MappingProxyType({"1s": 1_000_000, "1m": 60_000_000, "1h": 3_600_000_000})
 """The sizes of windows, in microseconds, by their names; each is a multiple of the one before."""
@@ -36,24 +39,28 @@ _SECOND_US = WINDOWS_US["1s"]
 _SIZE_US = " ".join(f"when '{size}' then {us}L" for size, us in WINDOWS_US.items())
 _END = f"timestamp_micros(start_us + case size {_SIZE_US} end)"
 _WINDOW = ("bus", "path", "size", "start_us")
+# true and false count as 1 and 0: their time-weighted mean is the share of time that something was on.
+_NUMBERS = select(
+    "{values}",
+    *("bus", "path", "seq", "coalesce(num, cast(cast(flag as int) as double)) as x"),
+    *("unix_micros(valid_from) as begin_us", "unix_micros(valid_to) as end_us", "quality", "unit"),
+)
+_IS_KNOWN = "x is not null and coalesce(quality, 'good') != 'bad'"
+_PART = CARRIED["windows"].names
 
 
-def window_parts(values: DataFrame, clock: Clock, carried: DataFrame | None = None) -> DataFrame:
+def window_parts(values: DataFrame, clock: BatchClock, carried: DataFrame | None = None) -> DataFrame:
     """Sum up windows from rows of history, among them those in force, and from the parts that were carried.
 
     Columns are those of the carried windows, with ``before`` and ``now`` of the bus. Rows of history up to
     ``before_seq`` are known to the parts already.
     """
-    # true and false count as 1 and 0: their time-weighted mean is the share of time that something was on.
-    numbers = values.selectExpr(
-        *("bus", "path", "seq", "coalesce(num, cast(cast(flag as int) as double)) as x"),
-        *("unix_micros(valid_from) as begin_us", "unix_micros(valid_to) as end_us"),
-    ).where("x is not null")
-    parts = _by_size(_by_second(clock.join_now(numbers)))
+    parts = _by_size(_by_second(clock.join_now(select(_NUMBERS, "*", where=_IS_KNOWN))))
     if carried is not None:
-        ends_now = clock.join_now(carried).where(f"{_END} > before and {_END} <= now")
-        parts = parts.union(ends_now.select(parts.columns))
-    return clock.join_now(_added(parts))
+        # So each carried part is read only once, by the batch in which its window ends.
+        ends_now = f"{_END} > before and {_END} <= now"
+        parts = f"{parts} union all {select(clock.join_now('{carried}'), *_PART, where=ends_now)}"
+    return clock.run(clock.join_now(_added(parts)), values=values, carried=carried)
 
 
 def complete_windows(parts: DataFrame) -> DataFrame:
@@ -63,21 +70,62 @@ def complete_windows(parts: DataFrame) -> DataFrame:
         "window_end": _END,
         "time_mean": "if(known_us > 0, area / (known_us / 1e6D), null)",
         "known_s": "known_us / 1e6D",
+        "good_s": "good_us / 1e6D",
         "stddev": "if(count > 1, sqrt(squares / (count - 1)), null)",
     }
+    # A window in which no value came has no row, even if one weighs in it; see the head of this module.
     columns = [f"{made.get(name, f'`{name}`')} as `{name}`" for name in TABLES["rollups"].names]
-    return parts.where(f"{_END} <= now and count > 0").selectExpr(*columns)
+    return run(select("{parts}", *columns, where=f"{_END} <= now and count > 0"), parts=parts)
 
 
 def open_windows(parts: DataFrame) -> DataFrame:
     """Select the parts of windows that are not complete."""
-    return parts.where(f"{_END} > now").select(CARRIED["windows"].names)
+    return run(select("{parts}", *_PART, where=f"{_END} > now"), parts=parts)
 
 
-def fold_windows(carried: DataFrame, clock: Clock) -> DataFrame:
+def fold_windows(carried: DataFrame, clock: BatchClock) -> DataFrame:
     """Add up the parts of each window that is still open, and leave out all others."""
-    still_open = clock.join_now(carried).where(f"{_END} > now").select(CARRIED["windows"].names)
-    return _added(still_open).select(CARRIED["windows"].names)
+    still_open = select(clock.join_now("{carried}"), *_PART, where=f"{_END} > now")
+    return clock.run(select(_added(still_open), *_PART), carried=carried)
+
+
+def windows_of_length(values: DataFrame, clock: BatchClock, size: str, size_us: int) -> DataFrame:
+    """Return the complete windows of any length, from all rows of history at once, as rows of the table of rollups.
+
+    A pipeline keeps the windows of ``WINDOWS_US`` only, since it has to carry parts of each size; a look at a whole log
+    needs no parts.
+    """
+    starts, ends = _start("begin_us", size_us), _start("end_us", size_us)
+    numbers = clock.join_now(select(_NUMBERS, "*", where=_IS_KNOWN))
+    weight = f"least(coalesce(end_us, {starts} + {size_us}L), {starts} + {size_us}L) - begin_us"
+    head = f"named_struct('start_us', {starts}, 'came', 1L, 'us', {weight})"
+    tail = f"named_struct('start_us', {ends}, 'came', 0L, 'us', end_us - {ends})"
+    both = f"if(end_us is not null and {ends} > begin_us and end_us > {ends}, array({head}, {tail}), array({head}))"
+    is_good = "coalesce(quality, 'good') = 'good' as good"
+    rows = select(numbers, "bus", "path", "seq", "x", "unit", "now", is_good, f"explode({both}) as part")
+    rows = select(rows, "*", "part.*")
+    # A tail weighs in its window, but is none of the values that came there.
+    x, seq = "if(came = 1, x, null)", "if(came = 1, seq, null)"
+    made = {
+        "size": quote(size),
+        "window_start": "timestamp_micros(start_us)",
+        "window_end": f"timestamp_micros(start_us + {size_us}L)",
+        "count": "sum(came)",
+        "min": f"min({x})",
+        "max": f"max({x})",
+        "mean": f"avg({x})",
+        "time_mean": "if(sum(us) > 0, sum(x * us / 1e6D) / (sum(us) / 1e6D), null)",
+        "known_s": "sum(us) / 1e6D",
+        "good_s": "sum(if(good, us, 0L)) / 1e6D",
+        "first": f"min_by(x, {seq})",
+        "last": f"max_by(x, {seq})",
+        "stddev": f"stddev_samp({x})",
+        "unit": f"max_by(unit, {seq})",
+    }
+    columns = [f"{made.get(name, f'`{name}`')} as `{name}`" for name in TABLES["rollups"].names]
+    complete = f"start_us + {size_us}L <= unix_micros(now)"
+    summed = select(rows, *columns, where=complete, group="bus, path, start_us")
+    return clock.run(select(summed, "*", where="`count` > 0"), values=values)
 
 
 # -- parts
@@ -87,9 +135,12 @@ def _start(us: str, size_us: int) -> str:
     return f"({us} - pmod({us}, {size_us}L))"
 
 
-def _by_second(numbers: DataFrame) -> DataFrame:
+def _by_second(numbers: str) -> str:
     """Sum up heads by second, each with its weight in the minute and the hour, too, and tails by their windows."""
+    # The head of a carried value is in the parts of the batch in which it came. Only its tail and its shortfall are
+    # new.
     is_new = "(before_seq is null or seq > before_seq)"
+    # A value that is still in force is weighed to the end of its window; ``_shortfall`` takes back what was too much.
     weights = {
         size: f"if({is_new}, least(coalesce(end_us, {ends}), {ends}) - begin_us, 0L)"
         for size, us in WINDOWS_US.items()
@@ -100,11 +151,13 @@ def _by_second(numbers: DataFrame) -> DataFrame:
     ends_inside = f"{_start('begin_us', _SECOND_US)} = {_start('end_us', _SECOND_US)}"
     # Most values end in the second they came in, and have nothing but a head.
     elements = f"if({is_new} and coalesce({ends_inside}, true), array({head}), array({head}, {', '.join(others)}))"
-    rows = numbers.selectExpr("bus", "path", "seq", "x", f"explode({elements}) as part")
-    rows = rows.where("part is not null").selectExpr("bus", "path", "seq", "x", "part.*")
+    is_good = "coalesce(quality, 'good') = 'good' as good"
+    rows = select(numbers, "bus", "path", "seq", "x", "unit", is_good, f"explode({elements}) as part")
+    rows = select(rows, "bus", "path", "seq", "x", "unit", "good", "part.*", where="part is not null")
     came, came_seq = "if(came = 1, x, null)", "if(came = 1, seq, null)"
     weighed = [f"sum(us_{size}) as us_{size}" for size in WINDOWS_US]
     areas = [f"sum(x * us_{size} / 1e6D) as area_{size}" for size in WINDOWS_US]
+    goods = [f"sum(if(good, us_{size}, 0L)) as good_{size}" for size in WINDOWS_US]
     return _grouped(
         rows,
         "sum(came) as count",
@@ -116,13 +169,15 @@ def _by_second(numbers: DataFrame) -> DataFrame:
         f"max_by(x, {came_seq}) as last",
         f"min({came_seq}) as first_seq",
         f"max({came_seq}) as last_seq",
+        f"max_by(unit, {came_seq}) as unit",
         *weighed,
         *areas,
+        *goods,
     )
 
 
-def _grouped(rows: DataFrame, *sums: str) -> DataFrame:
-    return rows.groupBy(*_WINDOW).agg(*[F.expr(one) for one in sums])
+def _grouped(rows: str, *sums: str) -> str:
+    return select(rows, *_WINDOW, *sums, group=", ".join(_WINDOW))
 
 
 def _element(size: str, start: str, came: str, weights: Mapping[str, str]) -> str:
@@ -140,32 +195,34 @@ def _tail(size: str, size_us: int) -> str:
 
 
 def _shortfall(size: str, size_us: int, is_new: str) -> str:
-    """Make the element that takes back what a carried value was taken to last beyond its end."""
+    """Make the element that takes back the time by which a carried value ended before its window did."""
     start = _start("begin_us", size_us)
     short = f"end_us - {start} - {size_us}L"
     return f"if(not {is_new} and {short} < 0, {_element(size, start, '0L', {size: short})}, null)"
 
 
-def _by_size(seconds: DataFrame) -> DataFrame:
+def _by_size(seconds: str) -> str:
     """Turn sums by second into parts of windows of every size; a tail is part of its own window only."""
     elements = ", ".join(
         f"if(size = '{size}'{'' if size == '1s' else ' or count > 0'}, named_struct('size', '{size}', "
-        f"'start_us', {_start('start_us', us)}, 'known_us', us_{size}, 'area', area_{size}), null)"
+        f"'start_us', {_start('start_us', us)}, 'known_us', us_{size}, 'good_us', good_{size}, "
+        f"'area', area_{size}), null)"
         for size, us in WINDOWS_US.items()
     )
-    kept = ("count", "min", "max", "mean", "squares", "first", "last", "first_seq", "last_seq")
-    rows = seconds.selectExpr("bus", "path", *kept, f"explode(array({elements})) as part")
-    return rows.where("part is not null").selectExpr("bus", "path", *kept, "part.*")
+    totals = ("count", "min", "max", "mean", "squares", "first", "last", "first_seq", "last_seq", "unit")
+    rows = select(seconds, "bus", "path", *totals, f"explode(array({elements})) as part")
+    columns = [name if name in ("bus", "path", *totals) else f"part.{name}" for name in _PART]
+    return select(rows, *columns, where="part is not null")
 
 
-def _added(parts: DataFrame) -> DataFrame:
+def _added(parts: str) -> str:
     """Add up the parts of each window.
 
     Squared distances are moved to the common mean before they are added: sums of squares would lose all digits where
     numbers are large and differ little.
     """
     window = f"over (partition by {', '.join(_WINDOW)})"
-    rows = parts.selectExpr("*", f"sum(count * mean) {window} / nullif(sum(count) {window}, 0) as common")
+    rows = select(parts, "*", f"sum(count * mean) {window} / nullif(sum(count) {window}, 0) as common")
     return _grouped(
         rows,
         "sum(count) as count",
@@ -174,9 +231,11 @@ def _added(parts: DataFrame) -> DataFrame:
         "first(common) as mean",
         "sum(squares + coalesce(count * (mean - common) * (mean - common), 0D)) as squares",
         "sum(known_us) as known_us",
+        "sum(good_us) as good_us",
         "sum(area) as area",
         "min_by(first, first_seq) as first",
         "max_by(last, last_seq) as last",
         "min(first_seq) as first_seq",
         "max(last_seq) as last_seq",
+        "max_by(unit, last_seq) as unit",
     )

@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     how.add_argument("--once", action="store_true", help="end when all that is there now has been read")
     how.add_argument("--every", default="1s", help="how often to look for new events")
     given = parser.parse_args(arguments)
+    # From the very beginning, because Spark takes seconds to start and a signal may come meanwhile.
     came: list[int] = []
     _note(came)
     try:
@@ -115,7 +116,7 @@ def _port(text: str) -> int | str:
 
 
 def _note(came: list[int]) -> None:
-    """Only note signals from now on: what Spark is asked must not be broken into."""
+    """Note signals instead of raising: calls to Spark must not be interrupted."""
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda number, _: came.append(number))
 

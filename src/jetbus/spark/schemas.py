@@ -93,14 +93,18 @@ JOURNAL = (
     Column("bus", "string", "name of the bus"),
     Column("seq", "bigint", "number of the event on its bus, without gaps"),
     Column("ts", "timestamp", "when the daemon handled it"),
-    Column("event", "string", "add, change, remove; set, call; peer, gone; start, stop; gap"),
+    Column("event", "string", "add, change, remove; describe, past; set, call; peer, gone; start, stop; gap"),
     Column("kind", "string", "state or method"),
     Column("path", "string", "path of the state or method"),
     Column("value", "string", "its value as JSON text; for set and call what was asked"),
     Column("peer", "string", "who did it: name and connection number"),
-    Column("detail", "string", "JSON: outcome, error and microseconds of a request; flags and access of an add"),
+    Column(
+        "detail", "string", "JSON: outcome, error and microseconds of a request; flags, access and schema of an add"
+    ),
+    Column("source_ts", "timestamp", "the time that the owner gave the value; null if it gave none"),
+    Column("quality", "string", "good, uncertain or bad; null if the owner said nothing, which means good"),
 )
-"""What format ``jet`` gives over a journal."""
+"""Columns of format ``jet`` over a journal."""
 
 TREE = (
     Column("bus", "string", "name of the bus; of a live daemon its address"),
@@ -111,7 +115,7 @@ TREE = (
     Column("ts", "timestamp", "when the value came"),
     Column("seq", "bigint", "number of the event that brought the value"),
 )
-"""What format ``jet`` gives with ``asOf``, or of a live daemon."""
+"""Columns of format ``jet`` with ``asOf``, or of a live daemon."""
 
 VALUES = (
     Column("num", "double", "the value if it is a number"),
@@ -138,12 +142,17 @@ _HISTORY = Table(
         Column("value", "string", "the value as JSON text"),
         *VALUES,
         Column("peer", "string", "who brought it"),
+        Column("source_ts", "timestamp", "the time that the owner gave the value; null if it gave none"),
+        Column("quality", "string", "good, uncertain or bad; null means good"),
+        Column("unit", "string", "unit of the value, as its owner described it then; null if it did not"),
+        Column("misfit", "string", "what of that description the value does not fit: type, enum, minimum, maximum"),
     ),
 )
 
 _ROLLUPS = Table(
     "window_start",
-    "Numbers per state and window; true and false count as 1 and 0. Only windows in which a value came have a row.",
+    "Numbers per state and window; true and false count as 1 and 0, and bad values not at all. Only windows in which a "
+    "value came have a row.",
     (
         Column("bus", "string", "name of the bus"),
         Column("path", "string", "path of the state"),
@@ -155,10 +164,12 @@ _ROLLUPS = Table(
         Column("max", "double", "greatest of them"),
         Column("mean", "double", "their mean, each counting once"),
         Column("time_mean", "double", "mean over the time in which the value was known; null if that is no time"),
-        Column("known_s", "double", "seconds of the window in which the value was known"),
+        Column("known_s", "double", "seconds of the window in which the value was known and not bad"),
+        Column("good_s", "double", "seconds of them in which its quality was good, and not uncertain"),
         Column("first", "double", "the first that came"),
         Column("last", "double", "the last that came"),
         Column("stddev", "double", "sample standard deviation of those that came; null for a single one"),
+        Column("unit", "string", "unit of the last that came"),
     ),
     ("size",),
 )
@@ -215,43 +226,44 @@ _ALARMS = Table(
         Column("ts", "timestamp", "when; a hold time is part of it"),
         Column("seq", "bigint", "number of the event that began or ended it"),
         Column("value", "string", "the value that began or ended it; null if the state went away"),
+        Column("unit", "string", "unit of that value, as its owner described it then"),
         Column("raised_at", "timestamp", "when it was raised, also in the row that clears it"),
     ),
 )
 
 _QUARANTINE = Table(
-    "at",
+    "ts",
     "Rows that an expectation kept out of their table.",
     (
         Column("table", "string", "the table they were meant for"),
         Column("expectation", "string", "the first expectation that they did not meet"),
         Column("condition", "string", "its condition in SQL"),
         Column("batch", "bigint", "the batch they came in"),
-        Column("at", "timestamp", "when that batch was made"),
+        Column("ts", "timestamp", "when that batch was made"),
         Column("row", "string", "the row as JSON"),
     ),
 )
 
 _EXPECTATIONS = Table(
-    "at",
+    "ts",
     "Rows per batch that met an expectation, and that did not.",
     (
         Column("table", "string", "the table whose rows were looked at"),
         Column("expectation", "string", "name of the expectation in its file"),
         Column("action", "string", "warn, drop or fail"),
         Column("batch", "bigint", "the batch"),
-        Column("at", "timestamp", "when it was made"),
+        Column("ts", "timestamp", "when it was made"),
         Column("rows", "bigint", "rows that were looked at"),
         Column("failed", "bigint", "rows that did not meet it"),
     ),
 )
 
 _BATCHES = Table(
-    "at",
+    "ts",
     "One row per batch, written last: a batch counts from then on.",
     (
         Column("batch", "bigint", "number of the batch"),
-        Column("at", "timestamp", "when it began"),
+        Column("ts", "timestamp", "when it began"),
         Column("events", "bigint", "how many events it had"),
         Column("seconds", "double", "how long it took"),
         Column("seqs", "string", "JSON: the last event of each bus that is in the tables"),
@@ -261,11 +273,32 @@ _BATCHES = Table(
     ),
 )
 
+_ELEMENTS = Table(
+    "valid_from",
+    "One row per time that a description of a state or method was valid.",
+    (
+        Column("bus", "string", "name of the bus"),
+        Column("path", "string", "path of the state or method"),
+        Column("kind", "string", "state or method"),
+        Column("seq", "bigint", "number of the event that described it so"),
+        Column("schema", "string", "its schema: JSON text, or a text of the owner's own"),
+        Column("unit", "string", "unit of its values"),
+        Column("minimum", "double", "least value"),
+        Column("maximum", "double", "greatest value"),
+        Column("normal_low", "double", "low end of the range in which nothing is wrong"),
+        Column("normal_high", "double", "high end of it"),
+        Column("stale_s", "double", "seconds without a change after which a value is stale"),
+        Column("valid_from", "timestamp", "when it was added or described so"),
+        Column("valid_to", "timestamp", "when that ended; null while it is valid"),
+    ),
+)
+
 TABLES: Mapping[str, Table] = MappingProxyType(
     {
         "events": _EVENTS,
         "history": _HISTORY,
         "rollups": _ROLLUPS,
+        "elements": _ELEMENTS,
         "availability": _AVAILABILITY,
         "requests": _REQUESTS,
         "alarms": _ALARMS,
@@ -292,6 +325,10 @@ _PATHS = Table(
         *VALUES,
         Column("peer", "string", "who brought it"),
         Column("stay", "stay", "its stay on the bus so far: seq, since, owner, changes, quiet_us"),
+        Column("source_ts", "timestamp", "the time that the owner gave the value"),
+        Column("quality", "string", "quality of the value"),
+        Column("unit", "string", "unit of the value"),
+        Column("misfit", "string", "member of its description that the value does not fit"),
     ),
 )
 
@@ -309,11 +346,13 @@ _WINDOWS = Table(
         Column("mean", "double", "their mean"),
         Column("squares", "double", "sum of their squared distances from the mean"),
         Column("known_us", "bigint", "microseconds in which the value was known; negative to take some back"),
+        Column("good_us", "bigint", "microseconds of them in which its quality was good"),
         Column("area", "double", "sum of values by seconds"),
         Column("first", "double", "the first that came"),
         Column("last", "double", "the last that came"),
         Column("first_seq", "bigint", "number of the event of the first"),
         Column("last_seq", "bigint", "number of the event of the last"),
+        Column("unit", "string", "unit of the last"),
     ),
     ("size",),
 )
@@ -335,10 +374,33 @@ _OPEN_REQUESTS = Table(
 _OPEN_ALARMS = Table(
     None,
     "The newest row of each alarm and path: raised, pending for its hold time, or cleared.",
-    _ALARMS.columns,
+    (
+        *_ALARMS.columns,
+        Column("stale_us", "bigint", "of a pending alarm: microseconds to wait besides its hold time, until stale"),
+    ),
+)
+
+_KNOWN_ELEMENTS = Table(
+    None,
+    "The newest description of each element that has one, and of each that had one since the table was folded.",
+    (
+        Column("bus", "string", "name of the bus"),
+        Column("path", "string", "path of the state or method"),
+        Column("seq", "bigint", "number of the event that described it"),
+        Column("ts", "timestamp", "when that was"),
+        Column("event", "string", "add or describe; remove where the element has gone"),
+        Column("kind", "string", "state or method"),
+        Column("schema", "string", "its schema; null if it has none any more"),
+    ),
 )
 
 CARRIED: Mapping[str, Table] = MappingProxyType(
-    {"paths": _PATHS, "windows": _WINDOWS, "requests": _OPEN_REQUESTS, "alarms": _OPEN_ALARMS}
+    {
+        "paths": _PATHS,
+        "windows": _WINDOWS,
+        "requests": _OPEN_REQUESTS,
+        "alarms": _OPEN_ALARMS,
+        "elements": _KNOWN_ELEMENTS,
+    }
 )
-"""What is carried from batch to batch, on disk in the tables ``carried_paths`` and so on."""
+"""Tables that are carried from batch to batch, on disk ``carried_paths`` and so on."""

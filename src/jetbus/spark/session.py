@@ -9,23 +9,37 @@ A session that exists already, such as a notebook's, is used as it is.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException as QueryError
+from pyspark.errors import StreamingQueryException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from jetbus.spark.errors import JavaMissing
+from jetbus.spark.errors import DataLoss, JavaMissing, JetSparkError
 
-__all__ = ["session", "ui_address", "ui_settings"]
+__all__ = [
+    "QueryError",
+    "count_cores",
+    "explain_error",
+    "first_sentence",
+    "session",
+    "silence_query_log",
+    "ui_address",
+    "ui_settings",
+]
 
 MEMORY = "2g"
 PORT_MIN, PORT_MAX = 1024, 65535
 """The ports that Spark takes for its UI."""
 SHUFFLES_PER_CORE = 1
 _JAVA = "spark.driver.extraJavaOptions"
+_OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS: dict[str, str] = {
@@ -49,7 +63,7 @@ SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What every session of ours is made with; ``settings`` of ``session`` win over these."""
+"""Settings of every session that we make; ``settings`` of ``session`` win over these."""
 
 LOCAL_SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -58,7 +72,7 @@ LOCAL_SETTINGS: dict[str, str] = {
 
 
 def session(master: str | None = None, *, name: str = "jetbus", memory: str = MEMORY, **settings: str) -> SparkSession:
-    """The running session, or a new one: local with all cores unless ``master`` says otherwise.
+    """Return the running session, or a new one: local with all cores unless ``master`` says otherwise.
 
     Further ``settings`` are Spark's own with ``__`` for dots: ``spark__ui__enabled="true"``.
     """
@@ -76,6 +90,7 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
     own = {key.replace("__", "."): value for key, value in settings.items()}
     defaults = _defaults(chosen)
     if _JAVA in own:
+        # Added, not replaced, or the logging of Java would fall back to Spark's own.
         own[_JAVA] = f"{defaults[_JAVA]} {own[_JAVA]}"
     for key, value in {**defaults, **own}.items():
         builder = builder.config(key, value)
@@ -116,8 +131,13 @@ def _defaults(master: str) -> dict[str, str]:
     }
 
 
+def count_cores(spark: SparkSession) -> int:
+    """Return the cores of a session with a local master; on a cluster a number that is large enough."""
+    return _cores(spark.conf.get("spark.master", None) or "local[1]")
+
+
 def _cores(master: str) -> int:
-    """The cores of a local master; on a cluster a number that adaptive execution merges down where it is too many."""
+    """Return the cores of a local master; on a cluster a number that is large enough: AQE merges partitions."""
     inside = master.removeprefix("local").strip("[]").split(",")[0]
     if not master.startswith("local"):
         return 64
@@ -137,3 +157,26 @@ def check_java() -> None:
             "(Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
             "or set JAVA_HOME to where it is"
         )
+
+
+# -- errors of queries
+
+
+def silence_query_log() -> None:
+    """Keep Spark from logging errors of a query: they are raised."""
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+
+
+def first_sentence(problem: Exception) -> str:
+    """Return Spark's objection to a query, without the plan that follows it."""
+    return " ".join(str(problem).split("\n\n")[0].split("\n== SQL")[0].split(";")[0].split())
+
+
+def explain_error(problem: Exception) -> Exception:
+    """Return the error that ended a stream as it was first raised; Spark wraps it in its own."""
+    if not isinstance(problem, StreamingQueryException):
+        return problem
+    found = _OWN_ERROR.findall(str(problem))
+    # Spark quotes all causes, one within the other. The last of ours is the first that was raised.
+    kind, sentence = found[-1] if found else ("", f"Spark has ended the run: {first_sentence(problem)}")
+    return DataLoss(sentence) if kind == "DataLoss" else JetSparkError(sentence)

@@ -46,7 +46,7 @@ STATES_MAX = 100_000
 
 @dataclass
 class Tried(WriterCommitMessage):
-    """What a task has done: how many rows, how many failed, and some of those."""
+    """Result of a task: the number of rows, of failures, and some of the failed rows."""
 
     rows: int = 0
     failures: int = 0
@@ -59,7 +59,7 @@ class Tried(WriterCommitMessage):
 
 
 class _Sets:
-    """What the writers of a batch and of a stream have in common."""
+    """Common part of the writers of a batch and of a stream."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if len(options.daemons) != 1:
@@ -74,6 +74,7 @@ class _Sets:
         self._options = options
         self._daemon = options.daemons[0]
         self._is_json = isinstance(schema["value"].dataType, StringType)
+        # A wrong address or password is found here, in the driver, and not by every task.
         connect(self._daemon).close()
 
     def write(self, iterator: Iterator[Row]) -> Tried:
@@ -88,6 +89,7 @@ class _Sets:
         ) as peer:
             waiting: set[asyncio.Task[None]] = set()
             for row in rows:
+                # Rows are only pulled when there is room, so that a long partition is never in memory as a whole.
                 if len(waiting) >= AT_ONCE:
                     _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 waiting.add(asyncio.create_task(self._set(peer, row, tried)))
@@ -100,7 +102,7 @@ class _Sets:
         try:
             value = json.loads(row["value"]) if self._is_json and row["value"] is not None else plain(row["value"])
         except ValueError:
-            tried.fail(row["path"], f"the value {row['value']!r} is no JSON; write text as to_json or in quotes")
+            tried.fail(row["path"], f"the value {row['value']!r} is not JSON; write text with to_json or in quotes")
             return
         try:
             await peer.set(row["path"], value, timeout_s=self._options.timeout_s)
@@ -136,7 +138,7 @@ class SetStreamWriter(_Sets, DataSourceStreamWriter):
 
 
 def plain(value: Any) -> Any:
-    """A value of a row as JSON has it."""
+    """Return a value of a row as JSON has it."""
     if isinstance(value, Row):
         return {name: plain(part) for name, part in value.asDict().items()}
     if isinstance(value, dict):
@@ -160,6 +162,7 @@ class Publisher:
         self._peer = peer
         self._prefix = prefix.rstrip("/")
         self._states: dict[str, Any] = {}
+        # Alarms, rows and progress of a pipeline are shown by different threads.
         self._lock = threading.Lock()
 
     def show(self, values: Iterable[tuple[str, Any]]) -> None:
@@ -180,6 +183,7 @@ class Publisher:
     def show_rows(self, frame: DataFrame) -> None:
         """Show the rows of a frame: column ``path`` says where, the others are the value."""
         rest = [name for name in frame.columns if name != "path"]
+        # One more than is allowed, so that ``show`` refuses them instead of leaving some out.
         rows = frame.limit(STATES_MAX + 1).collect()
         if rest == ["value"]:
             self.show((row["path"], plain(row["value"])) for row in rows)
@@ -188,6 +192,7 @@ class Publisher:
 
 
 def _same(a: Any, b: Any) -> bool:
+    # 1 and true are equal in Python, but not on the bus.
     return type(a) is type(b) and bool(a == b)
 
 

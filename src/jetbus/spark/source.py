@@ -6,18 +6,21 @@
 
 What is read is cut into ranges of seqs, each a task of its own; tasks give Arrow batches. The offset of a stream is,
 for each bus, the seq of the last event that was read, so that a restart neither loses nor repeats one. Where the
-journals are is the business of ``buses``, and rows that tell the time that of ``ticks``.
+journals are is known to ``journals``, and rows that tell the time that of ``time_rows``.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -30,8 +33,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from jetbus.journal.instants import read_instant
-from jetbus.spark.buses import (
-    Bus,
+from jetbus.spark.errors import BadOption, DataLoss
+from jetbus.spark.journals import (
+    BusJournal,
     OpenBuses,
     Reach,
     SeqRange,
@@ -44,11 +48,18 @@ from jetbus.spark.buses import (
     open_place,
     start_of,
 )
-from jetbus.spark.errors import BadOption, DataLoss
-from jetbus.spark.options import Daemon, Options, Place, read_options
+from jetbus.spark.options import DaemonAddress, Options, Place, read_options
 from jetbus.spark.schemas import JOURNAL, TREE, schema_of
-from jetbus.spark.ticks import Clock, Offset, Position, Tick, TickedRange, read_offset, tick_rows, with_ticks
-from jetbus.spark.workers import settle
+from jetbus.spark.time_rows import (
+    Offset,
+    StreamPosition,
+    Tick,
+    TickedRange,
+    TickSchedule,
+    read_offset,
+    tick_rows,
+    with_ticks,
+)
 
 __all__ = ["EventStreamReader", "JetSource", "arrow_of", "closing_all"]
 
@@ -88,6 +99,7 @@ class JetSource(DataSource):
         return EventStreamReader(options, _columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - Spark's signature
+        # Here, because it brings peers, which those who only read do not need.
         from jetbus.spark.sink import SetWriter
 
         return SetWriter(read_options(self.options), schema)
@@ -98,7 +110,7 @@ class JetSource(DataSource):
         return SetStreamWriter(read_options(self.options), schema)
 
     def _checked(self) -> Options:
-        """The options, of journals and daemons that are there."""
+        """Read the options and check that their journals and daemons exist."""
         options = read_options(self.options)
         if not options.daemons:
             open_buses(options.places)
@@ -110,14 +122,16 @@ class JetSource(DataSource):
                 connect(daemon).close()
             return options
         if options.as_of is None and options.events_only is None and not any(map(keeps_journal, options.daemons)):
+            # A daemon without a journal can still be read as it is now.
             return replace(options, as_of=NOW)
+        # Opened for its errors only: they are to come from the driver, before a job starts.
         with closing_all(open_buses(options.places)):
             return options
 
 
 @contextmanager
-def closing_all(buses: dict[str, Bus]) -> Iterator[dict[str, Bus]]:
-    """Some buses, closed afterwards."""
+def closing_all(buses: dict[str, BusJournal]) -> Iterator[dict[str, BusJournal]]:
+    """Give some buses and close them afterwards."""
     try:
         yield buses
     finally:
@@ -129,7 +143,7 @@ def closing_all(buses: dict[str, Bus]) -> Iterator[dict[str, Bus]]:
 
 
 def _columns(schema: StructType, options: Options) -> tuple[str, ...]:
-    """The columns that are asked for: all, or those of a schema that the user gave."""
+    """Return the columns to read: all, or those of a schema that the user gave."""
     known = schema_of(TREE if options.is_tree else JOURNAL)
     for field in schema:
         if field.name not in known.names:
@@ -141,7 +155,7 @@ def _columns(schema: StructType, options: Options) -> tuple[str, ...]:
 
 
 def arrow_of(columns: Sequence[str]) -> pa.Schema:
-    """Some columns of a journal or a tree in Arrow."""
+    """Return the Arrow schema of some columns of a journal or a tree."""
     types = {column.name: _ARROW[column.type] for column in (*TREE, *JOURNAL)}
     return pa.schema([(name, types[name]) for name in columns])
 
@@ -155,7 +169,7 @@ def _with_bus(batch: pa.RecordBatch, bus: str, schema: pa.Schema) -> pa.RecordBa
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their while."""
+    """Merge small batches: Spark pays for each of them."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -176,7 +190,7 @@ def _merged(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class _Events:
-    """What the readers of a batch and of a stream have in common: how a task reads its range."""
+    """Common part of the readers of a batch and of a stream: reading a range in a task."""
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self.options = options
@@ -189,11 +203,12 @@ class _Events:
             yield from _together(chain(events, [tick_rows(partition.ticks, schema)]))
         elif isinstance(partition, SeqRange):
             yield from _together(self._events(partition, schema))
-        settle()
+        _settle()
 
     def _events(self, partition: SeqRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the wanted events of a range, with the name of their bus."""
         options = self.options
+        # A journal has no column for its own bus, and cannot be read without any column.
         stored = tuple(name for name in self.columns if name != "bus") or ("seq",)
         wanted = Wanted(stored, options.rule, options.since_us, options.until_us)
         batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
@@ -207,12 +222,13 @@ class EventReader(_Events, DataSourceReader):
         with closing_all(open_buses(self.options.places)) as buses:
             ends = {name: bus.reach() for name, bus in buses.items()}
             last = {name: reach.last for name, reach in ends.items()}
+            # A start before the first event that retention has left is moved there.
             done = {name: max(start_of(bus, self.options.start), ends[name].first - 1) for name, bus in buses.items()}
             return with_ticks(cut(buses, done, last, self.options.partition_events), self._ticks(ends))
 
     def _ticks(self, ends: dict[str, Reach]) -> Iterator[Tick]:
         if self.options.clock:
-            clock = Clock(self.options)
+            clock = TickSchedule(self.options)
             for name, reach in ends.items():
                 if now_us := clock.end_us(reach):
                     yield Tick(name, reach.last, now_us)
@@ -222,13 +238,14 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
     """The events of some journals as a stream."""
 
     _target: dict[str, Reach] | None = None
-    """Where a stream with ``availableNow`` ends."""
+    """End of a stream with ``availableNow``."""
     _open: OpenBuses | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        # Spark sends the reader to its tasks. Open journals and connections stay in the driver.
         return {"options": self.options, "columns": self.columns}
 
-    def _buses(self) -> dict[str, Bus]:
+    def _buses(self) -> dict[str, BusJournal]:
         if self._open is None:
             self._open = OpenBuses(self.options)
         return self._open.now()
@@ -239,22 +256,28 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
             self._open = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return {name: self._written(Position(start_of(bus, self.options.start))) for name, bus in self._buses().items()}
+        return {
+            name: self._written(StreamPosition(start_of(bus, self.options.start)))
+            for name, bus in self._buses().items()
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         limit = self.options.batch_events_max
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        # Fixed at the start, or a run to the end of what is there would follow a busy bus for ever.
         self._target = self._reaches()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return {name: self._written(Position(reach.last, reach.now_us)) for name, reach in self._reaches().items()}
+        return {
+            name: self._written(StreamPosition(reach.last, reach.now_us)) for name, reach in self._reaches().items()
+        }
 
     def _reaches(self) -> dict[str, Reach]:
         return {name: bus.reach() for name, bus in self._buses().items()}
 
-    def _written(self, position: Position) -> int | dict[str, int]:
+    def _written(self, position: StreamPosition) -> int | dict[str, int]:
         """Return a position as it is in an offset."""
         return position._asdict() if self.options.clock else position.seq
 
@@ -264,14 +287,15 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         begin = read_offset(start)
         done = self._done({name: position.seq for name, position in begin.items()}, reaches)
         last = {name: max(ends[name].last if name in ends else 0, seq) for name, seq in done.items()}
+        # Every bus gets a share of the batch, so that a busy one does not keep the others waiting.
         if isinstance(limit, ReadMaxRows):
             last = limited(done, last, limit.max_rows)
         end = dict(start)
         for name, seq in last.items():
             before_us = begin[name].us if name in begin else 0
-            position = Position(seq, self._clock_us(ends.get(name), seq, before_us))
+            position = StreamPosition(seq, self._clock_us(ends.get(name), seq, before_us))
             # A bus that has nothing new keeps its offset, also if its journal cannot be seen right now.
-            if position != begin.get(name, Position(done[name])):
+            if position != begin.get(name, StreamPosition(done[name])):
                 end[name] = self._written(position)
         return end
 
@@ -282,19 +306,21 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         """
         if not self.options.clock or reach is None or seq != reach.last:
             return before_us
-        clock = Clock(self.options)
+        clock = TickSchedule(self.options)
         return clock.step_us(reach, before_us) if self._target is None else clock.end_us(reach, before_us)
 
     def _done(self, start: Seqs, reaches: dict[str, Reach]) -> Seqs:
-        """What has been read of each bus; a bus that was not there before is read from its first event."""
+        """Return the last seq that was read of each bus; a new bus is read from its first event."""
         done = {}
         for name, reach in reaches.items():
             first, last = reach.first, reach.last
             done[name] = start.get(name, first - 1)
+            # Retention was faster than the stream.
             if done[name] + 1 < first and last >= first:
                 if self.options.fail_on_data_loss:
                     raise data_loss(name, done[name] + 1, first)
                 done[name] = first - 1
+            # The journal at this place is shorter than what was read of it, so it is another journal.
             if done[name] > last:
                 if self.options.fail_on_data_loss:
                     raise DataLoss(
@@ -311,13 +337,14 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         ticks = (
             Tick(name, position.seq, position.us)
             for name, position in upto.items()
-            if self.options.clock and position.us > begin.get(name, Position(0)).us
+            if self.options.clock and position.us > begin.get(name, StreamPosition(0)).us
         )
         return with_ticks(self.ranges(first, last), ticks)
 
     def ranges(self, start: Seqs, end: Seqs) -> list[SeqRange]:
-        """The events after ``start`` up to ``end``, a range for each task."""
+        """Return the events after ``start`` up to ``end``, a range for each task."""
         buses = self._buses()
+        # A journal may be missing while nothing of it is to be read; its offset stays as it is.
         missing = [name for name, seq in end.items() if name not in buses and seq > start.get(name, 0)]
         if missing:
             raise DataLoss(f"the journal of bus {missing[0]!r} is not there any more; put it back, or start anew")
@@ -326,11 +353,26 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         return cut(buses, done, last, self.options.partition_events)
 
 
+@cache
+def _settle() -> None:
+    """Make later tasks of this Python process cheaper; called at the end of a task.
+
+    Spark collects garbage after every task and would visit every object of every loaded library each time, which costs
+    more than reading the events of a usual task. Frozen objects are not visited. A task has few cores, mostly one, so
+    Arrow gets no more threads than that.
+    """
+    task = TaskContext.get()
+    if task is not None:  # the driver is left alone
+        gc.collect()
+        gc.freeze()
+        pa.set_cpu_count(task.cpus())
+
+
 # -- trees
 
 
 @dataclass
-class Tree(InputPartition):
+class TreePartition(InputPartition):
     """The tree of one bus: at an instant, or of a live daemon now."""
 
     place: Place
@@ -348,16 +390,16 @@ class TreeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self.options
         if options.daemons and options.as_of == NOW:
-            return [Tree(daemon, str(daemon), None) for daemon in options.daemons]
+            return [TreePartition(daemon, str(daemon), None) for daemon in options.daemons]
         instant_us = read_instant(options.as_of or NOW)
         with closing_all(open_buses(options.places)) as buses:
-            return [Tree(bus.place, name, instant_us) for name, bus in buses.items()]
+            return [TreePartition(bus.place, name, instant_us) for name, bus in buses.items()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, Tree):
+        if not isinstance(partition, TreePartition):
             return
         schema, rule = arrow_of(self.columns), self.options.rule
-        if isinstance(partition.place, Daemon) and partition.instant_us is None:
+        if isinstance(partition.place, DaemonAddress) and partition.instant_us is None:
             from jetbus.spark.remote import tree_now
 
             if rows := tree_now(partition.place, rule):

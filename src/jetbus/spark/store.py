@@ -13,7 +13,12 @@ of ``batches`` comes last, with the version of every table: from then on the bat
 as of the same batch.
 
 A pipeline that was killed between these commits finds tables that are ahead of ``batches``. If the batch is made again
-over the same events, they are left as they are; if it has other events, they are first set back.
+over the same events, they are left as they are; if it has other events, they are first set back::
+
+    batch 12     events  v31 | history v30 | rollups v28 | batches: 12 names v31, v30, v28      counts
+    batch 13     events  v32 | history v31 | x killed                                           does not count
+    again, with the same events     events and history as they are | rollups v29 | batches: 13 names v32, v31, v29
+    again, with other events        events and history back to v31, v30, then all of it anew
 """
 
 from __future__ import annotations
@@ -34,12 +39,10 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetbus.spark.clock import Position, instant, micros
@@ -47,22 +50,22 @@ from jetbus.spark.errors import BadStage, NotTables
 from jetbus.spark.location import Location
 from jetbus.spark.schemas import CARRIED, TABLES, Column, Table, schema_of
 
-__all__ = ["Progress", "Store", "WrittenFile", "all_tables", "open_table", "read_progress"]
+__all__ = ["Store", "TableProgress", "WrittenFile", "all_tables", "open_table", "read_progress"]
 
 APPLICATION = "jetbus"
 """The application whose transactions number the batches."""
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Where Spark puts rows without a day: these are no rows of a table."""
+"""Folder in which Spark puts rows without a day: these are no rows of a table."""
 COMMITS_AT_ONCE = 4
 _EXTENT = ("batch", "seqs", "clock")
-"""What a commit says of its batch: two batches that are alike in this have the same rows."""
+"""Members of a commit that identify its batch: two batches that are alike in them have the same rows."""
 
 _CARRIED_NAMES = {f"carried_{name}": table for name, table in CARRIED.items()}
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far the tables have come."""
+class TableProgress:
+    """Progress of the tables."""
 
     batch: int = -1
     positions: Mapping[str, Position] = field(default_factory=dict)
@@ -77,14 +80,14 @@ class Progress:
 
 @dataclass
 class Appended:
-    """How much a table of carried rows has grown since it was folded."""
+    """Growth of a table of carried rows since it was folded."""
 
     rows_folded: int = 0
     rows: int = 0
     files: int = 0
 
     def is_much(self, files: int, rows: int) -> bool:
-        """Tell whether it is time to fold."""
+        """Return True if it is time to fold."""
         return self.files > files or self.rows > 2 * self.rows_folded + rows
 
 
@@ -120,7 +123,7 @@ def open_table(location: Location, name: str, version: int | None = None) -> Del
         raise NotTables(f"the table {name!r} in {location.uri} cannot be read: {_in_words(problem)}") from problem
 
 
-def read_progress(location: Location) -> Progress:
+def read_progress(location: Location) -> TableProgress:
     """Read how far tables have come; ``NotTables`` if there are none."""
     local = location.local
     if local is not None and (local / "manifest.json").exists():
@@ -145,17 +148,18 @@ def _in_words(problem: Exception) -> str:
     return ": ".join(filter(None, map(str.strip, lines)))
 
 
-def progress_of(batches: DeltaTable) -> Progress:
+def progress_of(batches: DeltaTable) -> TableProgress:
     """Read the last batch from the log of the table of batches."""
     for commit in batches.history():
+        # Other commits of ``batches`` are merges of its files.
         if "progress" in commit:
             return _progress(json.loads(commit["progress"]))
-    return Progress()
+    return TableProgress()
 
 
-def _progress(told: dict[str, Any]) -> Progress:
-    positions = {bus: Position(*position) for bus, position in told["positions"].items()}
-    return Progress(told["batch"], positions, told["versions"])
+def _progress(stored: dict[str, Any]) -> TableProgress:
+    positions = {bus: Position(*position) for bus, position in stored["positions"].items()}
+    return TableProgress(stored["batch"], positions, stored["versions"])
 
 
 def own_tables(location: Location, names: Iterable[str]) -> dict[str, Table]:
@@ -169,8 +173,8 @@ def own_tables(location: Location, names: Iterable[str]) -> dict[str, Table]:
 
 def _described(table: DeltaTable) -> Table:
     metadata = table.metadata()
-    told = json.loads(metadata.description or "{}")
-    return Table(told.get("time"), told.get("meaning", ""), tuple(Column(*column) for column in told["columns"]))
+    about = json.loads(metadata.description or "{}")
+    return Table(about.get("time"), about.get("meaning", ""), tuple(Column(*column) for column in about["columns"]))
 
 
 def spark_frame(
@@ -202,15 +206,15 @@ def _read_files(spark: SparkSession, table: Table, files: Sequence[str], values:
         return None
     schema = schema_of(tuple(column for column in table.columns if column.name not in values))
     rows = spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*files)
-    made = {name: F.lit(value) for name, value in values.items()}
+    made = {name: f"'{value}' as {name}" for name, value in values.items()}
     if table.time is not None:
-        made["day"] = day_of(F.col(table.time))
-    return rows.select([made.get(name, F.col(name)).alias(name) for name in table.stored.names])
+        made["day"] = f"{day_of(table.time)} as day"
+    return rows.selectExpr(*[made.get(name, f"`{name}`") for name in table.stored.names])
 
 
-def day_of(moment: SparkColumn) -> SparkColumn:
-    """Return the day of an instant in UTC, whatever the time zone of the session is."""
-    return F.date_from_unix_date(F.floor(F.unix_micros(moment) / 86_400_000_000).cast("int"))
+def day_of(column: str) -> str:
+    """Return the SQL for the day of an instant in UTC, whatever the time zone of the session is."""
+    return f"date_from_unix_date(cast(floor(unix_micros({column}) / 86400000000) as int))"
 
 
 # -- writing
@@ -235,7 +239,7 @@ class Store:
             self.close()
             raise
 
-    def _begin(self) -> Progress:
+    def _begin(self) -> TableProgress:
         try:
             progress = read_progress(self.location)
         except NotTables:
@@ -250,17 +254,30 @@ class Store:
                     f"{self.location.uri} is not empty and holds no tables, but {strangers[0]!r}; choose another place"
                 ) from None
             self._create("batches")
-            return Progress()
+            return TableProgress()
         self._open["batches"] = open_table(self.location, "batches")
         for name in progress.versions:
             self._open[name] = open_table(self.location, name)
+            self._add_new_columns(name)
         self.tables |= own_tables(self.location, progress.versions)
         return progress
+
+    def _add_new_columns(self, name: str) -> None:
+        """Give a table of an earlier version the columns that it has since got; they are null in its old rows."""
+        if name not in self.tables:
+            return
+        opened = self._open[name]
+        known = {field.name for field in opened.schema().fields}
+        wanted = Schema.from_arrow(delta_schema(self.tables[name])).fields
+        # Only additions: a column that is gone from the schema stays in the table, and readers do not ask for it.
+        if missing := [field for field in wanted if field.name not in known]:
+            opened.alter.add_columns(missing)
 
     def add_tables(self, own: Mapping[str, Table]) -> None:
         """Have tables besides the standard ones; one that is there already keeps its columns."""
         for name, table in own.items():
             known = self.tables.get(name)
+            # Name and type of the columns count; a better description of one does not make another table.
             if known is not None and [c[:2] for c in known.columns] != [c[:2] for c in table.columns]:
                 was = ", ".join(f"{column.name} {column.type}" for column in known.columns)
                 raise BadStage(name, f"its table has other columns already ({was}); give the stage another name")
@@ -276,11 +293,12 @@ class Store:
         commit = next((one for one in self._open[name].history() if "batch" in one), None)
         if name == "batches" or commit is None:
             return
+        # The table has a commit of a batch that ``batches`` does not have: the pipeline was killed in between.
         if name not in self.progress.versions or int(commit["batch"]) > self.progress.batch:
             self._ahead[name] = {word: commit.get(word, "") for word in _EXTENT}
 
     def close(self) -> None:
-        """Let another pipeline write."""
+        """Release the tables, so that another pipeline can write."""
         self._pool.shutdown()
         if self._lock >= 0:
             os.close(self._lock)
@@ -288,11 +306,11 @@ class Store:
 
     @property
     def id(self) -> str:
-        """What tells these tables from all others."""
+        """Identifier of these tables, from the Delta log of ``batches``."""
         return str(self._open["batches"].metadata().id)
 
     def table(self, name: str) -> DeltaTable:
-        """Give a table, created if it is not there yet."""
+        """Return a table, created if it does not exist yet."""
         if name not in self._open:
             self._create(name)
         return self._open[name]
@@ -306,6 +324,7 @@ class Store:
             mode="ignore",
             partition_by=table.partitions or None,
             name=name,
+            # A table of a user describes itself, so that those who read it need not have the file of the stage.
             description=table.meaning if name in TABLES or name in _CARRIED_NAMES else json.dumps(about),
             storage_options=dict(self.location.options) or None,
         )
@@ -318,6 +337,7 @@ class Store:
             rows: list[int] = []
             if name in self._open:
                 rows = pa.table(self._open[name].get_add_actions())["num_records"].to_pylist()
+            # After a restart the last fold is unknown: all that is there counts as folded.
             self._appended[name] = Appended(sum(rows), sum(rows), len(rows))
         return self._appended[name]
 
@@ -326,8 +346,9 @@ class Store:
         for name in names:
             own = [file for file in files if file.table == name]
             rows = sum(file.rows for file in own)
-            told = CommitProperties(custom_metadata={"folded": "true"})
-            self._write(self.table(name), own, self.tables[name], "overwrite", told)
+            # Without the number of a batch, or ``_note_unfinished`` would take it for one.
+            properties = CommitProperties(custom_metadata={"folded": "true"})
+            self._write(self.table(name), own, self.tables[name], "overwrite", properties)
             self._appended[name] = Appended(rows, rows, len(own))
 
     # -- a batch
@@ -343,6 +364,7 @@ class Store:
         if name not in self.progress.versions:
             return None
         table = self._open[name]
+        # Readers of this batch must not see rows of the batch that never counted.
         if name in self._ahead:
             table = open_table(self.location, name, self.progress.versions[name])
         return spark_frame(spark, self.tables[name], table, partitions)
@@ -361,6 +383,7 @@ class Store:
         """
         names = dict.fromkeys([*(file.table for file in files), *replaced])
         of_table = {name: [file for file in files if file.table == name] for name in names}
+        # In any order and at once: none of these commits counts before ``finish``.
         versions = self._pool.map(
             lambda name: self._commit_one(name, of_table[name], batch, positions, replace=name in replaced), names
         )
@@ -376,38 +399,47 @@ class Store:
             "clock": json.dumps({bus: position.us for bus, position in sorted(positions.items())}),
         }
         if name in self._ahead:
+            # The same events make the same rows, and these are in the table already.
             if self._ahead[name] == extent:
                 del self._ahead[name]
                 return table.version()
             self._set_back(name)
-        told = CommitProperties(custom_metadata=extent, app_transactions=[Transaction(APPLICATION, batch)])
-        self._write(table, files, about, "overwrite" if replace else "append", told)
+        # The transaction lets any other reader of the Delta log know which batch a version belongs to.
+        properties = CommitProperties(custom_metadata=extent, app_transactions=[Transaction(APPLICATION, batch)])
+        self._write(table, files, about, "overwrite" if replace else "append", properties)
         if name in self._appended:
             self._appended[name].rows += sum(file.rows for file in files)
             self._appended[name].files += len(files)
         return table.version()
 
     def _write(
-        self, table: DeltaTable, files: Sequence[WrittenFile], about: Table, mode: str, told: CommitProperties
+        self, table: DeltaTable, files: Sequence[WrittenFile], about: Table, mode: str, properties: CommitProperties
     ) -> None:
         actions: list[AddAction | RemoveAction] = [_add_action(self.location, about, file) for file in files]
         with self._alone():
             table.create_write_transaction(
-                actions, mode, delta_schema(about), about.partitions or None, commit_properties=told
+                actions, mode, delta_schema(about), about.partitions or None, commit_properties=properties
             )
+        # A ``DeltaTable`` stays at the version that it was opened with.
         table.update_incremental()
 
-    def append(self, name: str, rows: pa.Table, batch: int, **told: str) -> int:
+    def append(self, name: str, rows: pa.Table, batch: int, **metadata: str) -> int:
         """Append a few rows that the driver itself knows, such as counts; gives the version of the table."""
         table = self.table(name)
         if name in self._ahead:
             self._set_back(name)
         properties = CommitProperties(
-            custom_metadata={"batch": str(batch), **told}, app_transactions=[Transaction(APPLICATION, batch)]
+            custom_metadata={"batch": str(batch), **metadata}, app_transactions=[Transaction(APPLICATION, batch)]
         )
         days = rows[self.tables[name].time].cast(pa.date32())
         with self._alone():
-            write_deltalake(table, rows.append_column("day", days), mode="append", commit_properties=properties)
+            write_deltalake(
+                table,
+                rows.append_column("day", days),
+                mode="append",
+                schema_mode="merge",  # a table of an earlier version may have other columns
+                commit_properties=properties,
+            )
         table.update_incremental()
         return table.version()
 
@@ -417,8 +449,10 @@ class Store:
         """Make a batch count: commit its row in the table of batches, with the versions of all tables."""
         for stray in list(self._ahead):  # written by a batch that was not made again
             self._set_back(stray)
-        progress = Progress(batch, {**self.progress.positions, **positions}, {**self.progress.versions, **versions})
-        told = {"batch": batch, "positions": progress.positions, "versions": progress.versions}
+        progress = TableProgress(
+            batch, {**self.progress.positions, **positions}, {**self.progress.versions, **versions}
+        )
+        stored = {"batch": batch, "positions": progress.positions, "versions": progress.versions}
         texts = {
             "seqs": {bus: position.seq for bus, position in progress.positions.items()},
             "clock": {bus: position.us for bus, position in progress.positions.items()},
@@ -427,15 +461,16 @@ class Store:
         }
         cells = {"batch": batch, **row, **{name: json.dumps(text) for name, text in texts.items()}}
         schema = pa.schema([one for one in delta_schema(self.tables["batches"]) if one.name != "day"])
-        self.append("batches", pa.Table.from_pylist([cells], schema=schema), batch, progress=json.dumps(told))
+        # The one commit that makes the batch count. It is atomic, so a batch is in all tables or in none.
+        self.append("batches", pa.Table.from_pylist([cells], schema=schema), batch, progress=json.dumps(stored))
         self.progress = progress
 
     def _set_back(self, name: str) -> None:
         """Undo what an unfinished batch committed to a table."""
         self._ahead.pop(name)
         # Without the number of the batch it would still seem to be ahead, if this pipeline is killed now.
-        told = CommitProperties(custom_metadata={"batch": str(self.progress.batch)})
-        self._open[name].restore(self.progress.versions.get(name, 0), commit_properties=told)
+        properties = CommitProperties(custom_metadata={"batch": str(self.progress.batch)})
+        self._open[name].restore(self.progress.versions.get(name, 0), commit_properties=properties)
         self._open[name].update_incremental()
 
     @contextmanager
@@ -457,6 +492,7 @@ def _locked(location: Location) -> int:
     local.mkdir(parents=True, exist_ok=True)
     lock = os.open(local / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
+        # Goes with the process, also if it is killed, so that no stale lock has to be removed by hand.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
@@ -474,6 +510,7 @@ def delta_schema(table: Table) -> pa.Schema:
 def _add_action(location: Location, table: Table, file: WrittenFile) -> AddAction:
     path = location.relative(file.uri, file.table)
     values = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    # Readers of Delta Lake skip files by these ranges.
     stats = {
         "numRecords": file.rows,
         "minValues": {name: _stat(value) for name, value in file.least.items() if value is not None},
@@ -487,4 +524,5 @@ def _add_action(location: Location, table: Table, file: WrittenFile) -> AddActio
 def _stat(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
+    # Spark gives instants without a zone, in the local time of the driver.
     return instant(micros(value if value.tzinfo else value.astimezone())).isoformat(timespec="microseconds")

@@ -5,8 +5,8 @@ gigabytes out of one row. So a question is never handed to Spark as it came:
 
     text -> tokens -> tree of sqlglot -> every node, argument and function is on a list -> text made anew -> Spark
 
-- What is not listed in ``allowed.py`` is refused, known or unknown. Functions stay what the caller wrote: the dialect
-  there knows none of them, so that sqlglot neither translates nor renames any.
+- What is not listed in ``sql_allowed.py`` is refused, known or unknown. Functions stay what the caller wrote: the
+  dialect there knows none of them, so that sqlglot neither translates nor renames any.
 - Spark runs the text that is made from the checked tree, with every name quoted and no comments. Wherever sqlglot and
   Spark might read the same characters differently (backslashes, ``${...}``, hints in comments), it no longer matters
   what the caller's text was; characters that change their meaning inside of strings are refused. The new text is
@@ -29,8 +29,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
-from jetbus.spark.allowed import GENERATORS, GROWING_BY_TEXT, GROWTH, UNITS, UNITS_FIRST, Dialect, allow, limit
 from jetbus.spark.errors import BadQuestion
+from jetbus.spark.sql_allowed import GENERATORS, GROWING_BY_TEXT, GROWTH, UNITS, UNITS_FIRST, QueryDialect, allow, limit
 
 __all__ = ["Question", "check_question"]
 
@@ -70,7 +70,7 @@ def check_question(sql: str, tables: Iterable[str]) -> Question:
         tree = _parse(sql)
         check = _Check({name.lower(): name for name in tables})
         check.measure(tree, {}, {}, 0).check()
-        text = tree.sql(dialect=Dialect, normalize_functions=False, comments=False)
+        text = tree.sql(dialect=QueryDialect, normalize_functions=False, comments=False)
         if _parse(text) != tree:
             raise BadQuestion("parts of it are ambiguous; write it in a simpler way, with aliases and brackets")
     except RecursionError:
@@ -81,7 +81,7 @@ def check_question(sql: str, tables: Iterable[str]) -> Question:
 def _parse(sql: str) -> exp.Expr:
     """Return the tree of exactly one query, with names quoted and functions in small letters."""
     try:
-        tokens = Dialect().tokenize(sql)
+        tokens = QueryDialect().tokenize(sql)
         if tokens and tokens[0].token_type not in _FIRST:
             word = tokens[0].text
             raise BadQuestion(f"Syntax error at or near {word!r}: only queries are answered; begin with select or with")
@@ -92,9 +92,10 @@ def _parse(sql: str) -> exp.Expr:
         for token in tokens:
             if token.token_type is TokenType.STRING:
                 written = sql[token.start : token.end + 1]
+                # Spark and sqlglot must agree on where a text ends, and on each of its characters.
                 if token.text != written[1:-1].replace(written[0] * 2, written[0]):
                     raise BadQuestion(f"the text {written} can be read in two ways; use one kind of quotes in it")
-        trees = [tree for tree in Dialect().parser().parse(tokens, sql) if tree]
+        trees = [tree for tree in QueryDialect().parser().parse(tokens, sql) if tree]
     except (ParseError, TokenError) as problem:
         places = getattr(problem, "errors", None) or [{}]
         near = places[0].get("highlight") or "the end"
@@ -103,6 +104,7 @@ def _parse(sql: str) -> exp.Expr:
         raise BadQuestion(f"it has {len(trees)} statements; ask one query at a time")
     for node in trees[0].walk():
         if isinstance(node, exp.Identifier):
+            # Spark then takes no name for a keyword.
             node.set("quoted", True)
         elif isinstance(node, exp.Anonymous):
             node.set("this", node.name.lower())
@@ -141,6 +143,7 @@ class _Check:
     def measure(self, node: exp.Expr, queries: Mapping[str, _Size], columns: Mapping[str, int], depth: int) -> _Size:
         """Return the size of a part; ``queries`` and ``columns`` are the names that it can see, "" any other column."""
         if depth > DEPTH_MAX:
+            # Reported like a real overflow of the stack, which sqlglot may cause by itself.
             raise RecursionError
         allow(node)
         sources = [self._source(node, queries)] if isinstance(node, exp.Table) else []
@@ -170,10 +173,12 @@ class _Check:
         allow(query.args["with_"])
         for named in query.args["with_"].expressions:
             name = named.alias.lower()
+            # A name must stand for one thing only, or the sizes of two queries would be confused.
             if name in self._known or name in self._given:
                 raise BadQuestion(f"the name {name!r} is given already; give each query of a with its own name")
             self._given.add(name)
             found[name] = self.measure(named, found, columns, depth + 1)
+            # At each name, before the next one can multiply it: sizes stay small numbers, however long the chain.
             found[name].check()
         return found
 
@@ -184,6 +189,7 @@ class _Check:
         columns, largest = dict(outer), 0
         for source in (*_children(select, "from_"), *_children(select, "joins"), *_children(select, "laterals")):
             sizes.append(self.measure(source, queries, columns, depth + 1))
+            # From any of the sources: which one a column is of is not worked out, so the largest counts.
             columns = {"": max([1, *columns.values(), sizes[-1].references])}
         for column in select.expressions:
             sizes.append(self.measure(column, queries, columns, depth + 1))

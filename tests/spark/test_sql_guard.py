@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jetbus.spark import BadQuestion
-from jetbus.spark.allowed import FUNCTIONS
-from jetbus.spark.questions import check_question
 from jetbus.spark.schemas import TABLES
+from jetbus.spark.sql_allowed import FUNCTIONS
+from jetbus.spark.sql_guard import check_question
 
 QUERIES = {
     "plain": ("select * from events", {"events"}),

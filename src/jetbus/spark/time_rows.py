@@ -26,10 +26,20 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from jetbus.spark.buses import Reach, SeqRange
+from jetbus.spark.journals import Reach, SeqRange
 from jetbus.spark.options import Options
 
-__all__ = ["EVENT", "Clock", "Offset", "Position", "Tick", "TickedRange", "read_offset", "tick_rows", "with_ticks"]
+__all__ = [
+    "EVENT",
+    "Offset",
+    "StreamPosition",
+    "Tick",
+    "TickSchedule",
+    "TickedRange",
+    "read_offset",
+    "tick_rows",
+    "with_ticks",
+]
 
 EVENT = "time"
 """The event of a time row."""
@@ -44,25 +54,25 @@ Offset = dict[str, int | dict[str, int]]
 """The offset of a stream: for each bus its last seq, or ``{"seq": 17, "us": 1772323200000000}``."""
 
 
-class Position(NamedTuple):
-    """How far a stream has come on one bus."""
+class StreamPosition(NamedTuple):
+    """Position of a stream on one bus."""
 
     seq: int
     us: int = 0
     """The instant of its last time row; 0 if there was none."""
 
 
-def read_offset(offset: Mapping[str, int | Mapping[str, int]]) -> dict[str, Position]:
+def read_offset(offset: Mapping[str, int | Mapping[str, int]]) -> dict[str, StreamPosition]:
     """Return the position on each bus, from an offset of either form.
 
     >>> read_offset({"a": 17, "b": {"seq": 3, "us": 1772323200000000}})
-    {'a': Position(seq=17, us=0), 'b': Position(seq=3, us=1772323200000000)}
+    {'a': StreamPosition(seq=17, us=0), 'b': StreamPosition(seq=3, us=1772323200000000)}
     """
-    return {bus: Position(at) if isinstance(at, int) else Position(**at) for bus, at in offset.items()}
+    return {bus: StreamPosition(at) if isinstance(at, int) else StreamPosition(**at) for bus, at in offset.items()}
 
 
-class Clock:
-    """Decide how far time is told of a bus, given how far it was told before."""
+class TickSchedule:
+    """Decision how far the time of a bus is reported, given how far it was reported before."""
 
     def __init__(self, options: Options) -> None:
         self._since_us = options.since_us
@@ -71,6 +81,7 @@ class Clock:
 
     def end_us(self, reach: Reach, before_us: int = 0) -> int:
         """Return the instant to tell at the end of a read; ``before_us`` if there is nothing to tell."""
+        # An empty journal has no event that time could be counted from.
         if reach.last < reach.first:
             return before_us
         now_us = reach.now_us if self._until_us is None else min(reach.now_us, self._until_us)
@@ -81,6 +92,7 @@ class Clock:
     def step_us(self, reach: Reach, before_us: int) -> int:
         """Return the same for a stream that runs on: ``before_us`` also if the next step is not due yet."""
         end_us = self.end_us(reach, before_us)
+        # The end of the range is reported whatever the step: nothing follows that could report it later.
         if end_us == self._until_us:
             return end_us
         silence_us = max(before_us - reach.last_us, 0)

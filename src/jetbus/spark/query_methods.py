@@ -7,8 +7,18 @@
     PREFIX/query/tables                                             the tables and their columns
 
 An answer has ``columns``, ``rows`` and ``more``, which says that there were more rows than the limit. Each question
-sees the tables as they are after the last whole batch. Questions are answered by a few threads and each within
-``ANSWER_S``; one that takes longer is cancelled and holds up nobody else, even if Spark is slow to let go of it.
+sees the tables as they are after the last whole batch.
+
+A question has ``ANSWER_S``; after that its Spark jobs are cancelled, by their tag, and the caller is refused. Spark
+cancels a task where it reads the next rows, so one that is lost in a few rows (a back-tracking regular expression, a
+join that multiplies them) goes on. It must not take anything from others:
+
+- a question is one task at a time: its tables are read into one partition, so that Spark needs no shuffle and no second
+  stage beside the first (only scalar subqueries are jobs of their own);
+- questions run on all cores but one, or on one if there is no other, and one that is lost keeps its core until it ends:
+  the pipeline always finds a core, and questions that find none wait for ``WAIT_S`` and are refused then;
+- no more than ``QUESTIONS_MAX`` are in the making, those that wait or are lost included;
+- it runs in a daemon thread, for which the end of the process does not wait.
 """
 
 from __future__ import annotations
@@ -17,9 +27,10 @@ import json
 import math
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,10 +42,10 @@ from jetbus.peer import Peer
 from jetbus.spark.catalog import Tables
 from jetbus.spark.errors import BadOption, BadQuestion
 from jetbus.spark.location import Location
-from jetbus.spark.queries import QueryError, first_sentence
-from jetbus.spark.questions import check_question
 from jetbus.spark.rollups import WINDOWS_US
+from jetbus.spark.session import QueryError, count_cores, first_sentence
 from jetbus.spark.sink import plain
+from jetbus.spark.sql_guard import check_question
 
 __all__ = ["Answers"]
 
@@ -44,8 +55,20 @@ ROWS_MAX = 10_000
 ANSWER_BYTES_MAX = 4_000_000
 """Of the rows as JSON; a message of the bus has a limit, too."""
 ANSWER_S = 60.0
+WAIT_S = 15.0
+"""Time that a question waits for a core, at most."""
 QUESTIONS_MAX = 4
-"""Questions that are being answered, those included that were cancelled and have not ended yet."""
+"""Questions at a time, at most; those that wait for a core or were cancelled and have not ended yet count."""
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.leafNodeDefaultParallelism": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+    }
+)
+"""Settings of the session that answers: no files as tables, and one task at a time."""
 
 Answer = dict[str, Any]
 
@@ -53,19 +76,21 @@ Answer = dict[str, Any]
 class Answers:
     """The methods of one pipeline."""
 
-    def __init__(self, spark: SparkSession, location: Location, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self, spark: SparkSession, location: Location, *, answer_s: float = ANSWER_S, wait_s: float = WAIT_S
+    ) -> None:
         # A session of its own: its views are nobody else's, and whatever a question does to it stays there.
         self._spark = spark.newSession()
-        self._spark.conf.set("spark.sql.runSQLOnFiles", "false")
+        for name, value in SETTINGS.items():
+            self._spark.conf.set(name, value)
         self._location = location
-        self._answer_s = answer_s
-        self._threads = ThreadPoolExecutor(QUESTIONS_MAX, "question")
+        self._answer_s, self._wait_s = answer_s, wait_s
         self._places = threading.BoundedSemaphore(QUESTIONS_MAX)
+        self._cores = threading.BoundedSemaphore(max(1, count_cores(spark) - 1))
         self._views = threading.Lock()
 
     def close(self) -> None:
         """Cancel all questions."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
         self._spark.interruptAll()
 
     def offer(self, peer: Peer, prefix: str, groups: Sequence[str] = ()) -> None:
@@ -80,6 +105,7 @@ class Answers:
         }
         for name, method in methods.items():
             try:
+                # Later than our own limit, so that the caller gets the reason and not just a timeout.
                 peer.add_method(f"{prefix}/query/{name}", method, access=access, timeout_s=self._answer_s + 10)
             except JetError as problem:
                 raise BadOption("publish", str(problem)) from problem
@@ -87,7 +113,7 @@ class Answers:
     # -- the methods
 
     def sql(self, sql: str, limit: int = ROWS) -> Answer:
-        """Any one query."""
+        """Answer one SQL query."""
         return self._answered(lambda tables: self._queried(tables, sql), limit)
 
     def history(
@@ -98,7 +124,7 @@ class Answers:
         bus: str | None = None,
         limit: int = ROWS,
     ) -> Answer:
-        """The values of a state that were in force in a period, from old to new."""
+        """Return the values of a state that were in force in a period, from old to new."""
         begin, end = _period(since, until)
 
         def rows(tables: Tables) -> DataFrame:
@@ -118,7 +144,7 @@ class Answers:
         bus: str | None = None,
         limit: int = ROWS,
     ) -> Answer:
-        """The windows of a state that began in a period, from old to new."""
+        """Return the windows of a state that began in a period, from old to new."""
         if window not in WINDOWS_US:
             raise Refused(f"there are no windows of {window!r}; there are {', '.join(WINDOWS_US)}")
         begin, end = _period(since, until)
@@ -128,12 +154,12 @@ class Answers:
         )
 
     def alarms(self, since: str | None = None, until: str | None = None, limit: int = ROWS) -> Answer:
-        """What was raised and cleared in a period, from old to new."""
+        """Return the alarms that were raised and cleared in a period, from old to new."""
         begin, end = _period(since, until)
         return self._answered(lambda tables: _between(tables.frame("alarms"), "ts", begin, end), limit)
 
     def tables(self) -> dict[str, Any]:
-        """Every table: its meaning and its columns."""
+        """Describe every table: its meaning and its columns."""
         return {
             name: {
                 "meaning": table.meaning,
@@ -148,7 +174,7 @@ class Answers:
         question = check_question(sql, tables.views)
         with self._views:  # two questions must not change each other's views while they are being planned
             for name in question.tables:
-                tables.frame(name).createOrReplaceTempView(name)
+                tables.frame(name).coalesce(1).createOrReplaceTempView(name)
             return self._spark.sql(question.sql)
 
     def _answered(self, ask: Callable[[Tables], DataFrame], limit: int) -> Answer:
@@ -156,9 +182,14 @@ class Answers:
             raise Refused(f"a limit is a whole number from 1 to {ROWS_MAX}")
         if not self._places.acquire(blocking=False):
             raise Refused(f"{QUESTIONS_MAX} questions are being answered already; ask again later")
+        # Those who wait here hold a place, so that their number has a limit, too.
+        if not self._cores.acquire(timeout=self._wait_s):
+            self._places.release()
+            raise Refused("all cores that questions may have are busy with other questions; ask again later")
         tag = f"question-{uuid.uuid4().hex}"
-        answer = self._threads.submit(self._collected, ask, limit, tag)
-        answer.add_done_callback(self._leave)
+        answer: Future[Answer] = Future()
+        # Not of a pool: the end of the process would wait for its threads, and so for a question that is lost.
+        threading.Thread(target=self._answer, args=(answer, ask, limit, tag), name=tag, daemon=True).start()
         try:
             return answer.result(self._answer_s)
         except Late:
@@ -171,14 +202,27 @@ class Answers:
         except QueryError as problem:
             raise Refused(first_sentence(problem)) from problem
 
-    def _leave(self, _answer: Future[Answer]) -> None:
+    def _answer(self, answer: Future[Answer], ask: Callable[[Tables], DataFrame], limit: int, tag: str) -> None:
+        """Answer a question in a thread of its own, and give its place and its core back."""
+        try:
+            found: Answer | BaseException = self._collected(ask, limit, tag)
+        except BaseException as problem:
+            found = problem
+        # Before the answer is given, so that those who ask again at once find both free.
+        self._cores.release()
         self._places.release()
+        if isinstance(found, BaseException):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
 
     def _collected(self, ask: Callable[[Tables], DataFrame], limit: int, tag: str) -> Answer:
+        # A tag belongs to the thread that sets it, so it is set in the one that starts the jobs.
         self._spark.addTag(tag)
         try:
             found = ask(Tables(self._spark, self._location))
-            return _answer(found.columns, found.limit(limit + 1).collect(), limit)
+            # One row more than is shown tells whether there are more.
+            return _answer(found.columns, found.coalesce(1).limit(limit + 1).collect(), limit)
         finally:
             self._spark.removeTag(tag)
 
@@ -197,9 +241,10 @@ def _answer(columns: list[str], rows: Sequence[Any], limit: int) -> Answer:
 
 
 def _cell(value: Any) -> Any:
-    """A value of a column as JSON has it."""
+    """Return a value of a column as JSON has it."""
     if hasattr(value, "toPython"):
         return plain(value.toPython())
+    # JSON has neither NaN nor infinity.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.hex() if isinstance(value, bytes | bytearray) else plain(value)
@@ -209,7 +254,7 @@ def _cell(value: Any) -> Any:
 
 
 def _period(since: str | None, until: str | None) -> tuple[Any, Any]:
-    """Two instants for Spark; ``BadInstant``, which is a ValueError, is told as it is."""
+    """Return two instants as Spark columns; ``BadInstant``, a ValueError, reaches the caller as it is."""
     return tuple(None if one is None else F.timestamp_micros(F.lit(read_instant(one))) for one in (since, until))  # type: ignore[return-value]
 
 

@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 import jetbus
 from jetbus.spark import BadOption, NotTables, Pipeline, Tables
-from jetbus.spark.own_stages import read_stages
+from jetbus.spark.user_stages import read_stages
 from jetbus.testing import running_daemon
-from spark.journals import numbers, write_events
-from spark.on_disk import read_delta
-from spark.waits import WITHIN_S
+from support.spark.journals import numbers, write_events
+from support.spark.on_disk import read_delta
+from support.spark.waits import WITHIN_S
 
 STAGES = """
 [stage.doubled]
@@ -124,7 +124,7 @@ def test_a_stage_goes_on_from_what_it_carried(spark: SparkSession, tmp_path: Pat
 
 
 WRONG: dict[str, tuple[str, str, str]] = {
-    "no TOML": ("[stage", CODE, "is no TOML"),
+    "no TOML": ("[stage", CODE, "is not TOML"),
     "no stages": ("[stages.x]", CODE, "begin each with [stage.NAME]"),
     "unknown word": (STAGES + "when = 'x'", CODE, "stage 'doubled': there is no 'when'"),
     "wrong type": (STAGES.replace("true", "'yes'"), CODE, "stage 'doubled': publish takes true or false"),
@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_stage_is_named(spark: SparkSession, folder: Path, case: str) -> None:
-    """What is wrong with a stage is said with its name and what to do, before anything runs."""
+    """An error in a stage names it and says what to do, before anything runs."""
     stages, code, message = WRONG[case]
     (folder / "stages.toml").write_text(stages)
     (folder / "mine.py").write_text(code)

@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from jetbus.spark.errors import BadQuestion
 
-__all__ = ["GENERATORS", "GROWING_BY_TEXT", "GROWTH", "UNITS", "UNITS_FIRST", "Dialect", "allow", "limit"]
+__all__ = ["GENERATORS", "GROWING_BY_TEXT", "GROWTH", "UNITS", "UNITS_FIRST", "QueryDialect", "allow", "limit"]
 
 STEPS_MAX = 50_000
 """Moves of the parser from token to token, back and forth."""
@@ -82,7 +82,7 @@ LITERAL_AFTER_FIRST = _words(
 ARGUMENTS_MAX = {"approx_count_distinct": 1, "btrim": 1, "ltrim": 1, "rtrim": 1, "trim": 1, "window": 2}
 """One more argument would set how much time, memory or rows a value takes."""
 GROWTH = {"hex": 2, "to_json": 6}
-"""How many times longer a text becomes at the most."""
+"""Highest factor by which a text can grow."""
 GROWING_BY_TEXT = frozenset({"array_join", "concat_ws", "replace"})
 UNITS = _words("microsecond millisecond second minute hour day week month quarter year")
 UNITS_FIRST = _words("dateadd date_add datediff date_diff timestampadd timestampdiff")
@@ -142,7 +142,7 @@ _ARGUMENTS: dict[type[exp.Expr], str] = {
     exp.WindowSpec: "kind start start_side end end_side",
 }
 ALLOWED = {kind: _words(arguments) for kind, arguments in _ARGUMENTS.items()}
-"""What a tree may consist of: kinds of nodes, and which of their arguments may be set."""
+"""Kinds of nodes that a tree may consist of, and which of their arguments may be set."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NUMBER = re.compile(r"\d*\.?\d*([eE][+-]?\d{1,3})?", re.ASCII)
@@ -157,16 +157,18 @@ TYPES = frozenset(
 )
 
 
-class Dialect(Spark):
+class QueryDialect(Spark):
     """Spark's SQL without functions that sqlglot would translate, and without clauses that it would rewrite."""
 
     class Tokenizer(Spark.Tokenizer):
+        # Only doubled quotes: a question with a backslash has been refused before.
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
         RAW_STRINGS: ClassVar[list[Any]] = []
         HEX_STRINGS: ClassVar[list[Any]] = []
 
     class Parser(SparkParser):
         STRICT_CAST = True
+        # No function is known to sqlglot, so that each becomes an ``exp.Anonymous`` and is looked up in our own list.
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -187,6 +189,7 @@ class Dialect(Spark):
 
     class Generator(SparkGenerator):
         EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[exp.Expr]]] = set()
+        # Those left out change a tree while it is written, so that Spark would run something else than was checked.
         TRANSFORMS: ClassVar[dict[Any, Any]] = {
             kind: write
             for kind, write in SparkGenerator.TRANSFORMS.items()
@@ -243,6 +246,7 @@ def _is_array(node: exp.Expr) -> bool:
 
 
 def _check_join(node: exp.Expr) -> None:
+    # Without an equality Spark compares all pairs of rows, in one task that nobody can cancel.
     condition = node.args["on"].unnest() if node.args.get("on") else None
     equal = any(
         isinstance(part, exp.EQ)
@@ -270,7 +274,9 @@ def _check_table(node: exp.Expr) -> None:
     if not isinstance(node.this, exp.Identifier):
         raise BadQuestion("functions are no tables here; use lateral view explode(...) for rows of an array")
     if node.args.get("db"):
-        raise BadQuestion(f"there is no table {node.sql(dialect=Dialect)}; ask one of query/tables, by its name alone")
+        raise BadQuestion(
+            f"there is no table {node.sql(dialect=QueryDialect)}; ask one of query/tables, by its name alone"
+        )
 
 
 def _check_lateral(node: exp.Expr) -> None:
@@ -284,6 +290,7 @@ def _check_lateral(node: exp.Expr) -> None:
 def _check_group(node: exp.Expr) -> None:
     sets = [len(one.expressions) for one in node.find_all(exp.GroupingSets)]
     sets += [1 + len(one.expressions or node.expressions) for one in node.find_all(exp.Rollup)]
+    # The exponent has a limit, because the list of columns comes from the caller.
     sets += [2 ** min(len(one.expressions or node.expressions), 32) for one in node.find_all(exp.Cube)]
     limit("sets of columns to group by", math.prod(sets), GROUPINGS_MAX)
 
@@ -301,6 +308,7 @@ def _check_word(node: exp.Expr) -> None:
 
 
 def _check_name(node: exp.Expr) -> None:
+    # A backtick would end the quotes around a name; ``_metadata`` is Spark's hidden column with the paths of files.
     if "`" in node.name or node.name.lower() == "_metadata":
         raise BadQuestion(f"the name {node.name!r} is not for questions over the bus; give it another one")
 
@@ -315,7 +323,7 @@ def _check_column(node: exp.Expr) -> None:
 def _check_type(node: exp.Expr) -> None:
     if node.this not in TYPES and not isinstance(node.this, exp.Interval):
         raise BadQuestion(
-            f"there is no type {node.sql(dialect=Dialect)} here; use string, double, timestamp or the like"
+            f"there is no type {node.sql(dialect=QueryDialect)} here; use string, double, timestamp or the like"
         )
 
 

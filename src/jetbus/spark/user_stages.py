@@ -90,17 +90,12 @@ def _cast(rows: DataFrame, table: Table) -> DataFrame:
 
 def read_stages(file: str | Path, spark: SparkSession) -> tuple[OwnStage, ...]:
     """Read the stages of a TOML file, with their tables."""
-    entries = read_entries(file, "stage", STAGES_MAX, "let one function do more")
+    entries = read_entries(file, "stage", _WORDS, BadStage, most=STAGES_MAX, instead="let one function do more")
     nothing = spark.createDataFrame([], schema_of((*TABLES["events"].columns, DOC)))
     return tuple(_read_stage(name, entry, Path(file).parent, nothing) for name, entry in entries.items())
 
 
 def _read_stage(name: str, entry: dict[str, Any], folder: Path, nothing: DataFrame) -> OwnStage:
-    for word, value in entry.items():
-        if word not in _WORDS:
-            raise BadStage(name, f"there is no {word!r}; there are {', '.join(_WORDS)}")
-        if not isinstance(value, _WORDS[word]):
-            raise BadStage(name, f"{word} takes {'text in quotes' if _WORDS[word] is str else 'true or false'}")
     if not _NAME.fullmatch(name) or name in _TAKEN:
         raise BadStage(name, "its table cannot have that name; take small letters, digits and _, and no known table's")
     if "file" not in entry:
@@ -109,6 +104,7 @@ def _read_stage(name: str, entry: dict[str, Any], folder: Path, nothing: DataFra
     function = _function(name, module, entry.get("function", name))
     carry = None if "carry" not in entry else _function(name, module, entry["carry"])
     publish = entry.get("publish", False)
+    # As in the first batch: no events, and nothing carried.
     given = (nothing,) if carry is None else (nothing, None)
     table = _table(name, function, given, entry.get("time", "ts"), publish=publish)
     carried = None if carry is None else Table(None, f"Carried by the stage {name}.", _columns(name, carry, given))
@@ -132,8 +128,9 @@ def _function(name: str, module: ModuleType, wanted: str) -> StageFunction:
 def _load(name: str, file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file")
+        raise ImportError("it is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs, as an import does: dataclasses look for their module there.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     # Tasks on other machines have no such file: its functions travel with the job.
@@ -144,6 +141,7 @@ def _load(name: str, file: Path) -> ModuleType:
 def _columns(name: str, function: StageFunction, given: tuple[DataFrame | None, ...]) -> tuple[Column, ...]:
     """Find the columns of a function, by what it makes of no events."""
     try:
+        # With no events Spark only analyses the plan, unless the function itself collects rows.
         rows = function(*given)
         fields = [(field.name, field.dataType.simpleString()) for field in rows.schema]
     except Exception as problem:
