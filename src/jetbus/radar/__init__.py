@@ -1,0 +1,15 @@
+"""Radar: a web inspector for any Jet bus.
+
+    browser  <- WebSocket ->  session  <- Jet ->  daemon        the tree, values of visible rows, set, call
+    browser  <- HTTP ------>  archive  <------->  journal       history, the tree of the past, exports
+
+A page never gets more than it shows: one session per browser tab fetches the whole bus on the server's side, passes on
+which paths there are, and sends values only of the rows that are visible, at most a few times a second. History comes
+from the journal with pyarrow, reduced to what a chart has pixels for. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+from jetbus.radar.app import RadarSettings, create_app
+
+__all__ = ["RadarSettings", "create_app"]

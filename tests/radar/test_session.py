@@ -1,0 +1,103 @@
+"""The WebSocket of a tab: what it watches, it gets, whatever the values are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+import jetbus
+
+
+def test_bytes_reach_the_tab(radar: str, owner: jetbus.Peer) -> None:
+    """A value of bytes arrives with its type, and the values beside it go on."""
+    owner.add_state("picture", jetbus.Blob(b"abc", mime="image/png"))
+    owner.add_state("speed", 7)
+    with connect(radar.replace("http", "ws") + "ws") as tab:
+        tab.send(json.dumps({"method": "watch", "params": {"paths": ["picture", "speed"]}}))
+        values: dict[str, Any] = {}
+        while len(values) < 2:
+            message = json.loads(tab.recv(timeout=60))
+            values.update({path: shown[0] for path, shown in message.get("values", {}).items()})
+    assert values == {"picture": {"mime": "image/png", "base64": "YWJj"}, "speed": 7}
+
+
+class Tab:
+    """A tab without a browser: sends requests and waits for their answers."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._next_id = 1
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """Return the answer to a request: its result, or its error."""
+        number, self._next_id = self._next_id, self._next_id + 1
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        answer = self.read(lambda message: message.get("id") == number)
+        return answer.get("result", answer.get("error"))
+
+    def read(self, is_wanted: Callable[[dict[str, Any]], Any]) -> Any:
+        """Return the next message of a kind."""
+        while True:
+            message = json.loads(self._socket.recv(timeout=60))
+            if is_wanted(message):
+                return message
+
+
+def await_paths(tab: Tab, *paths: str) -> None:
+    """Wait until the tab was told of these paths."""
+    missing = set(paths)
+    while missing:
+        tree = tab.read(lambda message: "tree" in message)["tree"]
+        missing -= {path for path, _flags in tree["add"]}
+
+
+@pytest.fixture
+def tab(radar: str) -> Iterator[Tab]:
+    with connect(radar.replace("http", "ws") + "ws") as socket:
+        yield Tab(socket)
+
+
+def test_restore(tab: Tab, owner: jetbus.Peer) -> None:
+    """States that differ from an instant are set back, and each refusal is named."""
+
+    def refuse(_value: Any) -> None:
+        raise jetbus.Refused("locked by the operator")
+
+    states = {
+        "a/free": owner.add_state("a/free", 1, on_set=lambda _value: None),
+        "a/adapted": owner.add_state("a/adapted", 10, on_set=lambda value: value + 1),
+        "a/locked": owner.add_state("a/locked", "x", on_set=refuse),
+        "a/same": owner.add_state("a/same", True, on_set=lambda _value: None),
+        "a/read-only": owner.add_state("a/read-only", 1),
+    }
+    owner.add_method("a/method", lambda: None)
+    then = owner.call("$jet/journal/offsets")["now"]
+    await_paths(tab, *states)
+    states["a/free"].change(2)
+    states["a/adapted"].change(20)
+    states["a/locked"].change("y")
+    states["a/read-only"].change(2)
+    tab.ask("watch", paths=["a/read-only"])
+    tab.read(lambda message: message.get("values", {}).get("a/read-only", [0])[0] == 2)
+    assert tab.ask("compare", rule="a/**", instant=then) == {
+        "differences": [
+            {"path": "a/adapted", "now": 20, "then": 10},
+            {"path": "a/free", "now": 2, "then": 1},
+            {"path": "a/locked", "now": "y", "then": "x"},
+        ],
+        "total": 3,
+    }
+    outcomes = tab.ask("restore", rule="a/**", instant=then, paths=["a/free", "a/adapted", "a/locked", "a/same"])
+    assert outcomes.pop("a/locked").startswith("refused: locked by the operator")
+    assert outcomes == {"a/free": "set", "a/adapted": "adapted by its owner", "a/same": "already as it was"}
+    assert {path: owner.get(path) for path in ("a/free", "a/adapted")} == {"a/free": 1, "a/adapted": 11}
+
+
+def test_limits_and_mistakes_of_restore(tab: Tab) -> None:
+    """Too many paths, and instants that cannot be read, are refused with a sentence."""
+    assert "at most 5000" in tab.ask("restore", rule="**", instant=0, paths=["a"] * 5001)["message"]
+    assert "soon" in tab.ask("compare", rule="**", instant="soon")["message"]
