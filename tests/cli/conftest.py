@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import jetbus
-from cli.plant import plant
-from cli.running import FORKS, Jet
+from jetbus.journal import Writer
+from jetbus.journal.instants import US_PER_S, wall_clock_us
 from support.daemon import Daemon
+from support.jet import FORKS, Jet
+from support.plant import plant, url_of, with_users
 
 SELDOM = ("--journal-flush-ms", "2000")
 """Whoever looks back sees everything anyway, and the daemons have less to do."""
-USERS = {
-    "ann": {
-        "password": "ann's own",
-        "admin": True,
-        "auth": {"fetchGroups": ["staff", "bosses"], "setGroups": ["staff"], "callGroups": ["staff"]},
-    },
-    "bob": {"password": "secret", "auth": {"fetchGroups": ["staff"], "setGroups": ["guests"], "callGroups": []}},
-}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,8 +26,13 @@ def _forks_end() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def plant_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the daemon with the plant keeps its journal."""
-    return tmp_path_factory.mktemp("plant") / "journal"
+    """Folder of the journal of the daemon with the plant, which began an hour ago."""
+    folder = tmp_path_factory.mktemp("plant") / "journal"
+    folder.mkdir()
+    hour_ago_us = wall_clock_us() - 3600 * US_PER_S
+    with Writer(folder, now_us=lambda: hour_ago_us) as writer:
+        writer.append("start", peer="jetd")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -43,10 +41,6 @@ def plant_daemon(plant_journal: Path) -> Iterator[Daemon]:
     with Daemon.start("--journal", str(plant_journal), *SELDOM) as daemon, plant(url_of(daemon)):
         yield daemon
         daemon.check()
-
-
-def url_of(daemon: Daemon) -> str:
-    return f"jet://{daemon.listens['tcp']}"
 
 
 @pytest.fixture
@@ -70,14 +64,6 @@ def guarded_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]
     with Daemon.start("--users", str(folder / "users.json"), *journal) as daemon, plant(url_of(daemon), moving=False):
         yield daemon
         daemon.check()
-
-
-def with_users(folder: Path) -> Path:
-    """A folder with a users file, and with the passwords of ann and bob."""
-    (folder / "users.json").write_text(json.dumps({"users": USERS}))
-    (folder / "ann.txt").write_text("ann's own\n")
-    (folder / "pass.txt").write_text("secret\n")
-    return folder
 
 
 @pytest.fixture

@@ -7,16 +7,8 @@ import subprocess
 
 import pytest
 
-from cli.running import Jet, Terminal
 from jetbus.cli.main import COMMANDS
-
-
-def completed(jet: Jet, *words: str, **environment: str) -> list[str]:
-    """What bash is offered after these words."""
-    line = " ".join(["jet", *words])
-    done = jet.shell("jet", COMP_WORDS=line, COMP_CWORD=str(len(words)), _JET_COMPLETE="bash_complete", **environment)
-    assert done.err == ""
-    return [offer.partition(",")[2] for offer in done.out.split()]
+from support.jet import Jet, Terminal, completed
 
 
 def test_paths(jet: Jet) -> None:
@@ -82,14 +74,14 @@ def test_fish(jet: Jet) -> None:
     """fish offers the paths that are on the bus, and commands with what they are for."""
     (jet.folder / "jet.fish").write_text(jet("completion", "fish").out)
     asked = "source jet.fish; complete -C 'jet get plant/pump/r'; complete -C 'jet kic'"
-    done = jet._run([_installed("fish"), "--no-config", "-c", asked], b"", {})
+    done = jet.run_command([_installed("fish"), "--no-config", "-c", asked], b"", {})
     offered = [line.split("\t") for line in done.out.splitlines()]
     assert [words[0] for words in offered] == ["plant/pump/run", "plant/pump/running", "kick"]
     assert offered[-1][1] == COMMANDS["kick"].help
 
 
 def _installed(shell: str) -> str:
-    """Where the shell is; without it the test is skipped."""
+    """Return the path of a shell, or skip the test without it."""
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"{shell} is not installed")

@@ -15,12 +15,11 @@ import click
 import pytest
 
 import jetbus
-from cli.conftest import url_of, with_users
-from cli.delta import make_tables
-from cli.plant import VALUES, record
-from cli.running import DEADLINE_S, WORKERS, Done, Jet, chosen
 from jetbus.cli.main import COMMANDS
 from support.daemon import Daemon
+from support.delta import make_tables
+from support.jet import DEADLINE_S, WORKERS, Done, Jet, chosen
+from support.plant import VALUES, record, url_of, with_users
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"
@@ -45,7 +44,7 @@ CONTEXTS = '[contexts.plant]\nurl = "jet://plant.local"\n[contexts.lab]\nurl = "
 
 
 def folder(base: Path, line: str = "") -> Path:
-    """What an example finds around it: a users file, passwords, two contexts, the journals and tables it is about."""
+    """Surroundings of an example: a users file, passwords, two contexts, journals and tables."""
     with_users(base)
     for name in ("log", "logs/a", "logs/b"):
         if name.partition("/")[0] in re.findall(r"\w+", line):
@@ -153,5 +152,5 @@ def test_help_of_a_command(jet: Jet) -> None:
     out = jet("watch", "--help").out
     assert out.partition("Examples:\n")[2].splitlines()[:2] == [
         "  jet watch 'plant/**' --for 1s",
-        "      everything below plant, for a second",
+        "      everything below plant, for one second",
     ]

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import pytest
 
 import jetbus
-from cli.plant import record
-from cli.running import Jet, Terminal
 from cli.test_examples import ALL
-from jetbus.cli.frame import Command
+from jetbus.cli.command import Command
 from jetbus.cli.main import run
-from jetbus.journal.heartbeat import Heartbeat, write_heartbeat
+from jetbus.journal.directory import Heartbeat, write_heartbeat
 from jetbus.journal.instants import US_PER_S
-from spark.journals import numbers, write_events
-from spark.machines import environment
 from support.daemon import Daemon
+from support.jet import Jet, Terminal
+from support.plant import record
+from support.spark.journals import numbers, write_events
+from support.spark.machines import environment
 
 SECONDS = 20
 WITHIN_S = 800
@@ -83,7 +83,7 @@ TWICE = """def twice(events):
 
 
 class Said(NamedTuple):
-    """What a command has said."""
+    """Output of a command."""
 
     code: int
     out: str
@@ -173,7 +173,7 @@ def check_tables(asked: dict[str, Said], folder: Path) -> None:
 
 
 def check_answers(said: list[Said]) -> None:
-    """What the commands say of a journal in a folder."""
+    """The commands answer questions about a journal in a folder."""
     events = SECONDS + 3
     assert sum(batch["events"] for batch in said[0].records()) in (events, events + 1)  # with a stop
     asked = dict(zip(QUESTIONS, said[len(EXAMPLES) :], strict=True))
@@ -190,7 +190,7 @@ def check_answers(said: list[Said]) -> None:
         "condition": "nmu",
         "hole": "events between would be missing",
         "expected": "nmu",
-        "both ways": "--once looks once",
+        "both ways": "--once and --every exclude each other",
         "no daemon": "no daemon at",
     }
     for case, why in mistakes.items():
@@ -203,7 +203,7 @@ def check_answers(said: list[Said]) -> None:
 @pytest.mark.timeout(WITHIN_S + 60)
 def test_a_pipeline_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal one sees that Spark starts, its UI, a bar with rates, a line per batch; Ctrl-C ends it cleanly."""
-    monkeypatch.setattr("cli.running.DEADLINE_S", WITHIN_S)
+    monkeypatch.setattr("support.jet.DEADLINE_S", WITHIN_S)
     record(tmp_path / "log", SECONDS)
     jet = Jet("", tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:

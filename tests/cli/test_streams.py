@@ -9,11 +9,11 @@ import time
 import pytest
 
 import jetbus
-from cli.conftest import url_of
-from cli.running import DAEMON, DEADLINE_S, Jet
-from jetbus.cli.streams import size_bytes
+from jetbus.cli.streams import measure_bytes
 from jetbus.peer import Event
 from support.daemon import Daemon
+from support.jet import DAEMON, DEADLINE_S, Jet
+from support.plant import url_of
 
 
 def test_watch_tells_what_happens(jet: Jet, owner: jetbus.Peer) -> None:
@@ -33,13 +33,13 @@ def test_watch_tells_what_happens(jet: Jet, owner: jetbus.Peer) -> None:
 
 
 def brief(line: str) -> tuple[str, str, object]:
-    told = json.loads(line)
-    assert told["at"].endswith("Z")
-    return told["event"], told["path"], told.get("value")
+    printed = json.loads(line)
+    assert printed["ts"].endswith("Z")
+    return printed["event"], printed["path"], printed.get("value")
 
 
 def test_watch_several_rules(jet: Jet, owner: jetbus.Peer) -> None:
-    """What two rules match is told once."""
+    """An event that two rules match is printed once."""
     state = owner.add_state("test/a", 1)
     with jet.start("watch", "test/**", "**/a value>0", "plant/pump/mode") as watching:
         seen = {brief(watching.line()), brief(watching.line())}
@@ -65,10 +65,10 @@ def test_watch_new_only(jet: Jet, owner: jetbus.Peer) -> None:
 
 def test_bytes(jet: Jet, owner: jetbus.Peer) -> None:
     """A value that is bytes is shown as what stands for it in JSON, by get and by watch."""
-    told = {"mime": "text/plain", "base64": "aGVsbG8="}
-    owner.add_state("test/bytes", told)
+    printed = {"mime": "text/plain", "base64": "aGVsbG8="}
+    owner.add_state("test/bytes", printed)
     for words in (["get", "test/bytes"], ["watch", "test/bytes", "-n", "1"]):
-        assert json.loads(jet(*words).out)["value"] == told
+        assert json.loads(jet(*words).out)["value"] == printed
 
 
 ENDINGS = {
@@ -76,11 +76,15 @@ ENDINGS = {
     "for": (["--for", "100ms"], 0, ""),
     "until": (["--until", "value=7"], 0, ""),
     "until, a path": (["--until", "**/level value>8"], 0, ""),
-    "until not met": (["--until", "value>99", "--for", "200ms"], 7, "jet: value>99 did not come true within 0.2 s\n"),
+    "until not met": (
+        ["--until", "value>99", "--for", "200ms"],
+        7,
+        "jet: the condition value>99 was not met within 0.2 s\n",
+    ),
     "until not met in time for count": (
         ["--until", "value>99", "--count", "2"],
         7,
-        "jet: value>99 did not come true\n",
+        "jet: the condition value>99 was not met\n",
     ),
 }
 
@@ -102,7 +106,7 @@ def test_endings(jet: Jet, case: str) -> None:
 def test_count_not_reached(jet: Jet) -> None:
     """A count that is not reached in time is a condition that is not met."""
     code, out, err = jet("watch", "plant/pump/mode", "--count", "2", "--for", "300ms", "-o", "value")
-    assert (code, out, err) == (7, "manual\n", "jet: only 1 of 2 came within 0.3 s\n")
+    assert (code, out, err) == (7, "manual\n", "jet: only 1 of 2 events arrived within 0.3 s\n")
 
 
 STAYING = {
@@ -131,7 +135,7 @@ def test_owners_end_on_ctrl_c(jet: Jet, owner: jetbus.Peer, what: list[str]) -> 
     with jet.start(*what) as owning:
         owner.wait_for("test/own", timeout_s=30)
         assert owning.interrupt() == (130, "", "")
-    assert owner.get("test/**") == {}
+    assert owner.get_all("test/**") == {}
 
 
 SIZES = {
@@ -145,7 +149,7 @@ SIZES = {
 def test_sizes(case: str) -> None:
     """top and bw count the bytes of path and value, as UTF-8; a method has no value."""
     event, size = SIZES[case]
-    assert size_bytes(event) == size
+    assert measure_bytes(event) == size
 
 
 PIPES = {
@@ -174,13 +178,13 @@ def test_a_lost_daemon(jet: Jet) -> None:
         assert brief(watching.line()) == ("remove", "test/a", 1)
         first.process.send_signal(signal.SIGKILL)
         first.process.wait()
-        assert watching.complaint() == f"jet: the connection to jet://{port} is lost; it is tried again until Ctrl-C"
+        assert watching.complaint() == f"jet: lost the connection to jet://{port}; retrying until Ctrl-C"
         with Daemon.start("--tcp", port) as second, jetbus.Peer(url_of(second)) as owner:
-            assert watching.complaint() == f"jet: connected to jet://{port} again"
+            assert watching.complaint() == f"jet: reconnected to jet://{port}"
             owner.add_state("test/b", 2)
             assert brief(watching.line()) == ("add", "test/b", 2)
             assert watching.interrupt() == (130, "", "")
-    first._stderr.close()
+    first.close_log()
     assert first.process.stdout is not None
     first.process.stdout.close()
 
@@ -197,13 +201,21 @@ def test_rates(jet: Jet, owner: jetbus.Peer) -> None:
     assert top == ["plant/tank/level"]
 
 
+def test_rates_until_the_time_is_up(jet: Jet) -> None:
+    """A measurement that --for ends is printed if it is the first one: nobody waits for nothing."""
+    for options in (["--for", "100ms"], ["--for", "1s"]):
+        lines = jet("hz", "plant/tank/level", *options).out.splitlines()
+        assert lines
+        assert set(json.loads(lines[0])) >= {"ts", "events", "per_s"}
+
+
 def test_add_takes_sets(jet: Jet, owner: jetbus.Peer) -> None:
     """A state that is owned from the shell takes sets, prints them and answers them."""
     with jet.start("add", "test/lamp", '"off"', "--count", "2") as owning:
         assert owner.wait_for("test/lamp", timeout_s=30).value == "off"
         owner.set("test/lamp", "on")
         assert brief(owning.line()) == ("set", "test/lamp", "on")
-        assert owner.get("test/lamp") == {"test/lamp": "on"}
+        assert owner.get_all("test/lamp") == {"test/lamp": "on"}
         owner.set("test/lamp", "off")
         assert owning.end().code == 0
 
@@ -241,15 +253,15 @@ def test_method(jet: Jet, owner: jetbus.Peer) -> None:
     with jet.start("method", "test/sum", "--exec", 'read json; echo "[$(($1 + $2)), $json]"') as serving:
         owner.wait_for("test/sum", timeout_s=30)
         assert owner.call("test/sum", 3, 4) == [7, [3, 4]]
-        told = json.loads(serving.line())
-        assert (told["path"], told["args"], told["result"]) == ("test/sum", [3, 4], [7, [3, 4]])
+        printed = json.loads(serving.line())
+        assert (printed["path"], printed["args"], printed["result"]) == ("test/sum", [3, 4], [7, [3, 4]])
         serving.interrupt()
 
 
 METHODS_REFUSED = {
     "exit code": ("echo no paper >&2; exit 3", "no paper"),
-    "no JSON": ("echo hello", "not JSON; serve it with --string"),
-    "too slow": ("sleep 60", "took more than 0.3 s"),
+    "no JSON": ("echo hello", "not JSON; serve the method with --string"),
+    "too slow": ("sleep 60", "took longer than 0.3 s"),
     "too much": ("yes", "printed more than 1048576 bytes"),
 }
 
@@ -279,10 +291,10 @@ def test_watch_by_websocket(jet: Jet, plant_daemon: Daemon) -> None:
 def test_bench(jet: Jet, owner: jetbus.Peer, case: str) -> None:
     """Each case of bench counts what it did and leaves nothing behind."""
     code, out, err = jet("bench", case, "--count", "200")
-    told = json.loads(out)
-    assert (code, err, told["case"], told["count"]) == (0, "", case, 2000 if case == "fanout" else 200)
-    assert told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]
-    assert owner.get("jetbench/**") == {}
+    printed = json.loads(out)
+    assert (code, err, printed["case"], printed["count"]) == (0, "", case, 2000 if case == "fanout" else 200)
+    assert printed["p50_ms"] <= printed["p99_ms"] <= printed["max_ms"]
+    assert owner.get_all("jetbench/**") == {}
 
 
 def test_daemon(jet: Jet) -> None:

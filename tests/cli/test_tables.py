@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 from pyarrow.parquet import ParquetFile
 
 import jetbus.journal
-from cli.delta import BATCHES, make_tables
-from cli.plant import record
-from cli.running import Done, Jet
 from jetbus.spark.location import read_location
 from jetbus.spark.store import Store
+from support.delta import BATCHES, make_tables
+from support.jet import Done, Jet
+from support.plant import record
 
 Ask = Callable[..., list[dict[str, Any]]]
 STRAY = "b00000009-3f9a21/day=2026-03-01/part.parquet"
@@ -64,7 +64,7 @@ def test_history_of_batches(ask: Ask) -> None:
     """The history lists batches from old to new: number, instant, events, seconds."""
     found = ask("tables", "history", "tables")
     assert [row["batch"] for row in found] == list(range(BATCHES))
-    assert found[1] == {"batch": 1, "at": "2026-03-01T00:00:01.000000Z", "events": 1, "seconds": 0.25}
+    assert found[1] == {"batch": 1, "ts": "2026-03-01T00:00:01.000000Z", "events": 1, "seconds": 0.25}
 
 
 def test_last_batches(ask: Ask) -> None:
@@ -123,7 +123,7 @@ def test_carried_tables_are_not_merged(jet: Jet, tmp_path: Path) -> None:
     """The tables that a pipeline carries are its own to fold: they are neither merged nor named as such."""
     store = Store(read_location(tmp_path / "tables"))
     version = store.table("carried_paths").version()
-    store.finish(BATCHES, {}, {"carried_paths": version}, {"at": None, "events": 0, "seconds": 0.0})
+    store.finish(BATCHES, {}, {"carried_paths": version}, {"ts": None, "events": 0, "seconds": 0.0})
     store.close()
     assert "carried_paths" not in [row["table"] for row in records(jet("tables", "optimize", "tables"))]
     assert jet("tables", "optimize", "tables", "--table", "carried_paths").code == 2
@@ -166,7 +166,7 @@ def test_status(ask: Ask, tmp_path: Path) -> None:
     (found,) = ask("pipeline", "status", "tables")
     size = sum(file.stat().st_size for file in files(tmp_path / "tables"))
     at = "2026-03-01T00:00:02.000000Z"
-    assert found == {"bus": "plant", "batch": 2, "seq": 3, "at": at, "bytes": size, "running": False}
+    assert found == {"bus": "plant", "batch": 2, "seq": 3, "ts": at, "bytes": size, "running": False}
 
 
 def test_status_counts_files_that_count(ask: Ask) -> None:
@@ -178,7 +178,7 @@ def test_status_counts_files_that_count(ask: Ask) -> None:
 
 
 def test_status_of_tables_that_are_written(ask: Ask, tmp_path: Path) -> None:
-    """Whether a pipeline writes to tables of this machine is told."""
+    """The status of tables on this machine tells whether a pipeline writes to them."""
     store = Store(read_location(tmp_path / "tables"))
     try:
         assert [row["running"] for row in ask("pipeline", "status", "tables")] == [True]
@@ -208,5 +208,7 @@ def test_no_java(jet: Jet, verb: str) -> None:
         "import sys; from pyspark.sql import SparkSession; from jetbus.cli.main import run; code = run(sys.argv[1:]);"
         "assert SparkSession.getActiveSession() is None; sys.exit(code)"
     )
-    done = jet._run([sys.executable, "-c", program, "tables", verb, "tables"], b"", {"PATH": "", "JAVA_HOME": ""})
+    done = jet.run_command(
+        [sys.executable, "-c", program, "tables", verb, "tables"], b"", {"PATH": "", "JAVA_HOME": ""}
+    )
     assert (done.code, done.err) == (0, "")

@@ -9,11 +9,10 @@ from collections.abc import Callable
 import pytest
 
 import jetbus
-from cli.conftest import url_of
-from cli.plant import record
-from cli.running import DAEMON, Jet
 from jetbus.journal import Writer
 from support.daemon import Daemon
+from support.jet import DAEMON, Jet
+from support.plant import record, url_of
 
 COLOUR = "\x1b["
 
@@ -62,7 +61,7 @@ def test_nothing_is_lost_of_sentences(jet: Jet) -> None:
     doctor, version, contexts = (text for _, text in ended.values())
     assert max(map(len, doctor.splitlines())) <= 50
     assert f"url {url}" in version.splitlines()
-    assert contexts == "there are no contexts; `jet context add` makes one\n"
+    assert contexts == "there are no contexts; `jet context add` creates one\n"
 
 
 def test_days_are_told(jet: Jet) -> None:
@@ -85,7 +84,7 @@ def together(jet: Jet, lines: list[str], columns: int = 80) -> dict[str, tuple[i
 
 
 def test_hostile_texts(jet: Jet, owner: jetbus.Peer) -> None:
-    """What a peer put into a path or value never reaches the terminal as a command."""
+    """Control characters in paths and values never reach the terminal as a command."""
     owner.add_state("test/\x1b[31mred\x07", "\x1b]0;owned\x07\x9b")
     for code, text in together(jet, ["get test/**", "ls test", "tree test", "watch test/** -n 1"]).values():
         assert code == 0
@@ -103,14 +102,14 @@ def test_wide_letters_stay_in_line(jet: Jet, owner: jetbus.Peer) -> None:
 
 STAYING = {
     "watch": (["watch", "plant/tank/level"], "plant/tank/level"),
-    "watch nothing": (["watch", "nothing/here"], "nothing matches yet; waiting, Ctrl-C ends"),
+    "watch nothing": (["watch", "nothing/here"], "nothing matches yet; waiting until Ctrl-C"),
     "hz": (["hz", "plant/tank/level", "--every", "100ms"], "per_s"),
     "top": (["top", "--every", "100ms"], "events/s"),
-    "add": (["add", "test/own", "1"], "test/own is on the bus; Ctrl-C takes it off"),
-    "method": (["method", "test/own", "--exec", "true"], "test/own is on the bus; Ctrl-C takes it off"),
+    "add": (["add", "test/own", "1"], "test/own is on the bus; Ctrl-C removes it"),
+    "method": (["method", "test/own", "--exec", "true"], "test/own is on the bus; Ctrl-C removes it"),
     "bench": (["bench", "set", "--count", "1000000"], "bench set"),
     "daemon": (DAEMON, "ready tcp="),
-    "record": (["record", "rec"], " into rec; Ctrl-C ends"),
+    "record": (["record", "rec"], " in rec until Ctrl-C"),
     "replay": (["replay", "log", "--prefix", "test"], "replay"),
     "bridge": (["bridge", "{bare}", "--prefix", "test"], "mounted"),
 }
@@ -143,6 +142,68 @@ def test_top_is_a_screen(jet: Jet) -> None:
     assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?1049l" in text
 
 
+def test_q_leaves_the_screen(jet: Jet) -> None:
+    """q leaves a live screen with exit code 0, other keys do not, and the terminal echoes again afterwards."""
+    with jet.terminal("top", "--every", "100ms", "--count", "1000000", columns=100) as terminal:
+        terminal.until("events/s")
+        terminal.press("x\x1b[A")
+        terminal.press("q")
+        code, text = terminal.end()
+    assert code == 0
+    assert "1000000 events" not in text
+    assert "\x1b[?1049l" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["watch", "plant/tank/level", "--count", "1000000"], "plant/tank/level"),
+        (["watch", "nothing/here"], "nothing matches yet"),
+        (["hz", "plant/tank/level", "--every", "100ms"], "per_s"),
+    ],
+    ids=["watch", "watch nothing", "hz"],
+)
+def test_q_ends_a_stream(jet: Jet, words: list[str], wanted: str) -> None:
+    """q ends a command that prints to a terminal until it is told to stop, with exit code 0."""
+    with jet.terminal(*words, columns=100) as terminal:
+        terminal.until(wanted)
+        terminal.press("x\x1b[Aq")
+        code, text = terminal.end()
+    assert code == 0
+    assert "1000000 events" not in text
+
+
+def test_watch_keeps_its_columns(jet: Jet, owner: jetbus.Peer) -> None:
+    """A long value continues in its own column, whole, and the values before and after stand where they stood."""
+    owner.add_state("test/cols/a", 1)
+    owner.add_state("test/cols/b", {"readings": [round(0.1 * number, 1) for number in range(60)], "unit": "mm/s"})
+    owner.add_state("test/cols/c", "end")
+    owner.add_state(f"test/cols/{'long' * 20}", 2)
+    with jet.terminal("watch", "test/cols/*", "-n", "4", columns=80, NO_COLOR="1") as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80 or "long" * 20 in max(lines, key=len)
+    column = lines[0].index("1", lines[0].index("test/cols/a"))
+    values = "".join(line[column:] for line in lines if "long" not in line)
+    assert (
+        values == '1{"readings":[' + ",".join(f"{0.1 * number:.1f}" for number in range(60)) + '],"unit":"mm/s"}"end"2'
+    )
+    assert sum(line.startswith(" " * column) for line in lines) >= 5
+
+
+def test_a_constant_is_a_line(jet: Jet, owner: jetbus.Peer) -> None:
+    """The plot of numbers that are all the same is a line with its value, not a block."""
+    state = owner.add_state("test/constant", 7)
+    for _ in range(3):
+        state.change(7)
+    owner.info()
+    lines = jet("history", "test/constant", "--plot").out.splitlines()
+    assert lines[1].split()[0] == "7"
+    assert set(lines[1].split()[1]) == {"─"}
+    assert len(lines) == 3
+
+
 def test_passwords_are_asked_for_unseen(guarded: tuple[Jet, jetbus.Peer]) -> None:
     """A password is asked for on the terminal and not shown."""
     jet, owner = guarded
@@ -160,4 +221,4 @@ def test_errors_on_a_terminal(jet: Jet) -> None:
     with jet.terminal("get", "plant/nothing", NO_COLOR="1") as terminal:
         code, text = terminal.end()
     assert code == 5
-    assert text == "jet: there is no plant/nothing on the bus; `jet ls` shows what is there\n"
+    assert text == "jet: there is no plant/nothing on the bus; `jet ls` lists what there is\n"

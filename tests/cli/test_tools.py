@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import jetbus
-from cli.conftest import url_of
-from cli.running import Done, Jet
-from jetbus.cli.tools import TOOLS, styled
+from jetbus.cli.tools import TOOLS, format_json
 from support.daemon import Daemon
+from support.jet import Done, Jet
+from support.plant import url_of
 
 NOBODY = "jet peerAsync could not connect to jetd (tcp: 127.0.0.1:1)!\n"
 
@@ -103,7 +103,7 @@ VALUES = {
 def test_the_types_of_jetset(jet: Jet, at: str, owner: jetbus.Peer, value: str) -> None:
     """jetset reads a value as C does, for the type it is given."""
     assert jet.shell(f"jet jetset {at} a/state {value}") == Done(0, "", "")
-    found = owner.get("a/state")["a/state"]
+    found = owner.get_all("a/state")["a/state"]
     assert (found, type(found)) == (VALUES[value], type(VALUES[value]))
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_owned(jet: Jet, owner: jetbus.Peer) -> None:
 
 def test_the_owner_takes_too_long(jet: Jet, at: str, owner: jetbus.Peer) -> None:
     """jetset waits 2.7 s for an owner and then says so, and still ends with 0."""
-    session = owner._session
+    session = owner.session
     owned = session.owned.pop("a/state")  # it forgets what it owns and answers nothing
     code, out, err = jet.shell(f"jetset {at} a/state int 1")
     assert (code, out) == (0, "")
@@ -202,7 +202,7 @@ STYLES = {
 @pytest.mark.parametrize("text", STYLES)
 def test_json_is_laid_out_as_by_jsoncpp(text: str) -> None:
     """JSON is printed as jsoncpp prints it."""
-    assert styled(json.loads(text)) == STYLES[text]
+    assert format_json(json.loads(text)) == STYLES[text]
 
 
 @pytest.mark.parametrize("name", TOOLS)

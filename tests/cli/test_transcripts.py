@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.conftest import url_of
-from cli.running import WORKERS, Done, Jet, chosen
-from jetbus.cli.failures import Code
+from jetbus.cli.errors import Code
 from support.daemon import Daemon
+from support.jet import WORKERS, Done, Jet, chosen
+from support.plant import url_of
 
 Daemons = Callable[..., Daemon]
 
@@ -50,7 +50,7 @@ TRANSCRIPTS = list(transcripts())
 
 
 class Heard(NamedTuple):
-    """What a command has said, and the words that stand for this run's own in a transcript."""
+    """Output of a command, with placeholders for what differs from run to run."""
 
     done: Done
     known: dict[str, str]
@@ -109,15 +109,15 @@ def test_garbage_in_arguments(jet: Jet) -> None:
     """Bytes that are no UTF-8 are refused by name, and so are options that nobody knows."""
     code, out, err = jet.shell("jet get \"$(printf 'plant/\\377')\"")
     assert (code, out) == (2, "")
-    assert err == "jet: 'plant/\\udcff' is not UTF-8; paths and values are\n"
+    assert err == "jet: 'plant/\\udcff' is not UTF-8; paths and values must be\n"
 
 
 def test_a_full_disk(jet: Jet) -> None:
-    """What cannot be written is told."""
+    """Output that cannot be written is reported."""
     assert jet.shell("jet get plant/pump/mode > /dev/full") == (
         2,
         "",
-        "jet: output: No space left on device; check where it is and who may use it\n",
+        "jet: output: No space left on device; check the path and its permissions\n",
     )
 
 

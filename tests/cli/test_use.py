@@ -7,14 +7,14 @@ import io
 import json
 import re
 import threading
+from typing import Any
 
 import pytest
 
 import jetbus
-from cli.conftest import url_of
-from cli.plant import VALUES
-from cli.running import Jet
 from support.daemon import Daemon
+from support.jet import Jet
+from support.plant import VALUES, url_of
 
 
 def lines(text: str) -> list[dict[str, object]]:
@@ -85,6 +85,33 @@ def test_set_and_adapted(jet: Jet) -> None:
         assert jet("set", "plant/pump/speed", "1000").code == 0
 
 
+def test_set_by_rule(jet: Jet, owner: jetbus.Peer) -> None:
+    """With --all every state that matches is set; one that refuses is named, and the others are set all the same."""
+    taken: list[Any] = []
+    for name in "ab":
+        owner.add_state(f"test/all/{name}", 1, on_set=taken.append)
+    owner.add_state("test/all/fixed", 1)
+    owner.add_state("test/all/other", 5, on_set=taken.append)
+    done = jet("set", "test/all/* value=1", "7", "--all")
+    outcomes = {row["path"]: row["outcome"] for row in map(json.loads, done.out.splitlines())}
+    assert done.code == 1
+    assert outcomes == {
+        "test/all/a": "set",
+        "test/all/b": "set",
+        "test/all/fixed": "refused: test/all/fixed is read-only: its owner does not accept sets",
+    }
+    assert taken == [7, 7]
+    assert jet("set", "test/all/o*", "8", "--all").code == 0
+    assert jet("set", "test/none/*", "8", "--all").err == (
+        "jet: nothing on the bus matches test/none/*; `jet ls` lists what there is\n"
+    )
+    assert jet("set", "test/all/*", "8") == (
+        2,
+        "",
+        "jet: test/all/* is a rule, and set takes one path; --all sets every state that matches it\n",
+    )
+
+
 VALUES_TYPED = {
     "negative": (["-5"], -5),
     "fraction": (["-1.5e3"], -1500.0),
@@ -123,8 +150,8 @@ CALLS = {
 
 TABLE = {"columns": ["path", "n"], "rows": [["a", 1], ["b", None]], "more": True}
 CALLED = {
-    "table": (TABLE, "path  n\na     1\nb\n", "jet: there are more rows than these; ask for less at a time\n"),
-    "csv": (TABLE, "path,n\na,1\nb,\n", "jet: there are more rows than these; ask for less at a time\n"),
+    "table": (TABLE, "path  n\na     1\nb\n", "jet: the result was cut, there are more rows; narrow the query\n"),
+    "csv": (TABLE, "path,n\na,1\nb,\n", "jet: the result was cut, there are more rows; narrow the query\n"),
     "jsonl": (TABLE, '{"columns":["path","n"],"rows":[["a",1],["b",null]],"more":true}\n', ""),
     "csv of no table": ({"columns": ["a", "a"], "rows": []}, 'result\n"{""columns"":[""a"",""a""],""rows"":[]}"\n', ""),
     "csv of uneven rows": ({"columns": ["a"], "rows": [[]]}, 'result\n"{""columns"":[""a""],""rows"":[[]]}"\n', ""),
@@ -174,7 +201,7 @@ def test_tree(jet: Jet) -> None:
 
 
 def test_tree_of_two_owners(jet: Jet, plant_daemon: Daemon) -> None:
-    """Where two peers own what is below a node, each owner is told where his part begins."""
+    """If two peers own elements below a node, each owner is shown where its part begins."""
     with jetbus.Peer(url_of(plant_daemon), name="x") as x, jetbus.Peer(url_of(plant_daemon), name="y") as y:
         x.add_state("test/a/b", 1)
         x.add_state("test/a/c", 2)
@@ -220,13 +247,13 @@ def test_kick(jet: Jet, plant_daemon: Daemon) -> None:
         lost = threading.Event()
         with jetbus.Peer(url, name=name, reconnect=False, on_loss=lost.set):
             (number,) = (line["number"] for line in lines(jet("peers").out) if line["name"] == name)
-            (told,) = lines(jet("kick", word.format(number=number)).out)
-            assert (told["number"], told["name"], told["done"]) == (number, name, "closed")
+            (printed,) = lines(jet("kick", word.format(number=number)).out)
+            assert (printed["number"], printed["name"], printed["done"]) == (number, name, "closed")
             assert lost.wait(30)
     with jetbus.Peer(url, name="twin", reconnect=False), jetbus.Peer(url, name="twin", reconnect=False):
         code, out, err = jet("kick", "twin")
         assert (code, out) == (2, "")
-        assert err.startswith("jet: 2 peers are called twin (number ")
+        assert err.startswith("jet: 2 peers are named twin (numbers ")
         assert len(lines(jet("kick", "twin", "--all").out)) == 2
         assert jet("kick", "twin").code == 5
 
@@ -251,8 +278,12 @@ def test_transports(jet: Jet, plant_daemon: Daemon, case: str) -> None:
 def test_version(jet: Jet) -> None:
     """version tells of this program and of the daemon, and works without one."""
     assert jet("--version") == (0, f"jet {jetbus.__version__}\n", "")
-    told = json.loads(jet("version").out)
-    assert (told["jet"], told["daemon"], told["daemon_version"]) == (jetbus.__version__, "jetbus", jetbus.__version__)
+    printed = json.loads(jet("version").out)
+    assert (printed["jet"], printed["daemon"], printed["daemon_version"]) == (
+        jetbus.__version__,
+        "jetbus",
+        jetbus.__version__,
+    )
     code, out, _ = jet("version", "--url", "unix://@nobody-is-there")
     assert code == 0
     assert "no daemon at" in json.loads(out)["problem"]

@@ -11,15 +11,18 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import jetbus
-from demo.running import DEADLINE_S, READY, Lines, Screen, command, environment, left_behind, processes_of
-from jetbus.demo.telling import TIPS_MAX, bars, folded
+from jetbus.demo.analysis import AnalysisPhase
+from jetbus.demo.messages import TIPS_MAX, draw_bars, draw_course, fold_command, list_tips
+from support.demo import DEADLINE_S, READY, Lines, Screen, command, environment, left_behind, processes_of
 
 STAYING = ("watch", "top")
 """Commands that end with Ctrl-C."""
@@ -30,7 +33,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
     """A demo that runs; shared, so that a test must leave the plant as it was."""
     folder = tmp_path_factory.mktemp("demo")
     with Lines(folder, "--headless", "--no-spark") as running:
-        running.until("Spark is left out")
+        running.until("Spark is not running")
         yield running
         assert running.end(signal.SIGINT) == (0, "")
     assert left_behind(folder) == ([], [])
@@ -51,9 +54,17 @@ def test_it_tells_six_things_to_try(demo: Lines) -> None:
     assert {shlex.split(line)[3] for line in demo.tips()} >= {"watch", "set", "call", "history", "top"}
 
 
+def test_it_tells_where_the_bus_is_in_a_browser(demo: Lines) -> None:
+    """The demo prints the address of Radar, which has the history of the plant."""
+    (address,) = [line.removeprefix("In a browser: ") for line in demo.said if line.startswith("In a browser: ")]
+    with urllib.request.urlopen(f"{address}api/tree?rule=plant/tank/**", timeout=DEADLINE_S) as answer:  # noqa: S310 - the demo says where
+        paths = {element["path"] for element in json.loads(answer.read())["elements"]}
+    assert "plant/tank/level_percent" in paths
+
+
 @pytest.mark.parametrize("number", range(TIPS_MAX))
 def test_what_it_tells_to_try_works(demo: Lines, peer: jetbus.Peer, number: int) -> None:
-    """What the demo tells to try does something, as it is typed."""
+    """The commands that the demo suggests work as they are printed."""
     line = demo.tips()[number]
     with demo.typed(line) as typed:
         assert typed.stdout is not None
@@ -69,7 +80,7 @@ def test_what_it_tells_to_try_works(demo: Lines, peer: jetbus.Peer, number: int)
 
 def test_dozens_of_states_live(demo: Lines, peer: jetbus.Peer) -> None:
     """The plant has dozens of states, and many of them change."""
-    before = peer.get("plant/**")
+    before = peer.get_all("plant/**")
     assert len(before) >= 40
     assert demo.until(READY).startswith(f"{len(before)} states and 4 methods")
     changed = set()
@@ -84,18 +95,18 @@ def test_dozens_of_states_live(demo: Lines, peer: jetbus.Peer) -> None:
     ("path", "asked", "taken", "warning"),
     [
         ("plant/pump/1/setpoint_rpm", 1200, 1200, None),
-        ("plant/pump/3/setpoint_rpm", 15000, 3000, "3000 rpm is the limit"),
-        ("plant/heater/setpoint_c", -3, 10, "10 °C is the limit"),
-        ("plant/valve/opening_percent", 1e300, 100, "100 % is the limit"),
+        ("plant/pump/3/setpoint_rpm", 15000, 3000, "the limit is 3000 rpm"),
+        ("plant/heater/setpoint_c", -3, 10, "the limit is 10 °C"),
+        ("plant/valve/opening_percent", 1e300, 100, "the limit is 100 %"),
     ],
     ids=["taken", "too-high", "too-low", "much-too-high"],
 )
 def test_settings_have_limits(peer: jetbus.Peer, path: str, asked: float, taken: float, warning: str | None) -> None:
     """A setting beyond its limit is adapted, the setter is told why, and the state shows what was taken."""
-    before = peer.get(path)[path]
+    before = peer.get_all(path)[path]
     result = peer.set(path, asked)
     assert (result.adapted, result.warning or None) == (warning is not None, warning)
-    assert peer.get(path) == {path: taken}
+    assert peer.get_all(path) == {path: taken}
     peer.set(path, before)
 
 
@@ -103,22 +114,22 @@ def test_settings_have_limits(peer: jetbus.Peer, path: str, asked: float, taken:
 def test_nonsense_is_refused(peer: jetbus.Peer, asked: Any) -> None:
     """A setting that is no number is refused, and the state stays as it was."""
     path = "plant/pump/3/setpoint_rpm"
-    before = peer.get(path)
+    before = peer.get_all(path)
     with pytest.raises(jetbus.Refused) as refused:
         peer.set(path, asked)
     assert "takes a number from 0 to 3000 rpm" in json.dumps(refused.value.data)
-    assert peer.get(path) == before
+    assert peer.get_all(path) == before
 
 
 def test_methods_do_something(peer: jetbus.Peer) -> None:
     """Pumps stop and start, the filter is cleaned, counters are reset; each answers, and the states show it."""
     assert peer.call("plant/stop") == {"running": []}
-    assert peer.get("plant/pump/2/running") == {"plant/pump/2/running": False}
+    assert peer.get_all("plant/pump/2/running") == {"plant/pump/2/running": False}
     assert peer.call("plant/start", 1, 2) == {"running": [1, 2]}
     assert peer.call("plant/stop", 1) == {"running": [2]}
     assert peer.call("plant/start") == {"running": [1, 2, 3]}
     assert peer.call("plant/filter/clean")["was_percent"] > 0
-    assert peer.get("plant/filter/clogged_percent")["plant/filter/clogged_percent"] < 40
+    assert peer.get_all("plant/filter/clogged_percent")["plant/filter/clogged_percent"] < 40
     assert list(peer.call("plant/counter/reset", "delivered_l")) == ["delivered_l"]
     assert sorted(peer.call("plant/counter/reset")) == ["delivered_l", "energy_kwh", "faults_seen"]
 
@@ -133,13 +144,13 @@ def test_nonsense_is_not_called(peer: jetbus.Peer, path: str, args: list[Any]) -
 
 
 def test_the_past_is_there(peer: jetbus.Peer) -> None:
-    """What happens on the demo's bus is recorded, under the name of the demo."""
+    """The demo's bus is recorded, under the name of the demo."""
     events = peer.fetch("plant/tank/level_percent", since="-1h", policy="every")
     assert next(iter(events)).path == "plant/tank/level_percent"
 
 
 def test_anybody_may_add_anything(demo: Lines, peer: jetbus.Peer) -> None:
-    """What others put where Spark publishes does not disturb the demo."""
+    """Elements that others add where Spark publishes do not disturb the demo."""
     odd: list[tuple[str, Any]] = [
         ("spark/alarms/odd", 1),
         ("spark/rollups/odd", "x"),
@@ -155,14 +166,14 @@ def test_anybody_may_add_anything(demo: Lines, peer: jetbus.Peer) -> None:
 
 
 def test_taken_ports(tmp_path: Path) -> None:
-    """Where the usual ports are taken, the demo says so, takes free ones, and tells the right --url."""
+    """If the usual ports are in use, the demo says so, takes free ones, and prints the right --url."""
     with socket.socket() as taken:
         with contextlib.suppress(OSError):  # somebody else has it: just as well
             taken.bind(("127.0.0.1", 11122))
             taken.listen()
         with Lines(tmp_path, "--headless", "--no-spark") as running:
-            assert "(the usual ports are in use)" in running.until(READY)
-            running.until("Spark is left out")
+            assert "(the default ports are in use)" in running.until(READY)
+            running.until("Spark is not running")
             assert ":11122" not in running.url
             assert all(line.endswith(f" --url {running.url}") for line in running.tips())
             assert running.end(signal.SIGTERM) == (0, "")
@@ -170,9 +181,9 @@ def test_taken_ports(tmp_path: Path) -> None:
 
 
 def test_another_bus_in_use(tmp_path: Path) -> None:
-    """Where jet would ask another bus, what to try has the demo's --url."""
+    """If jet would ask another bus, the suggested commands have the demo's --url."""
     with Lines(tmp_path, "--headless", "--no-spark", JET_URL="jet://elsewhere") as running:
-        running.until("Spark is left out")
+        running.until("Spark is not running")
         assert running.end(signal.SIGTERM) == (0, "")
         assert all(line.endswith(f" --url {running.url}") for line in running.tips())
 
@@ -201,7 +212,7 @@ def test_it_ends_by_itself_with_a_summary(tmp_path: Path) -> None:
     with Lines(tmp_path, "--headless", "--no-spark", "--for", "1s") as running:
         assert running.end() == (0, "")
         summary = re.fullmatch(
-            r"\S+ s at (\S+): (\d+) states on the bus, (\d+) events recorded; Spark was left out; (\S+) is removed",
+            r"\S+ s at (\S+): (\d+) states on the bus, (\d+) events recorded; Spark was not running; (\S+) is removed",
             running.said[-1],
         )
         assert summary, running.said
@@ -239,7 +250,7 @@ def hangs_up() -> Iterator[None]:
 def test_signals_leave_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     """A polite kill and a hang-up end the demo with a summary, its daemon, and its folder."""
     with Lines(tmp_path, "--headless", "--no-spark") as running:
-        running.until("Spark is left out")
+        running.until("Spark is not running")
         assert running.end(number) == (0, "")
         assert running.said[-1].endswith("is removed")
     assert left_behind(tmp_path) == ([], [])
@@ -256,9 +267,9 @@ def test_ctrl_c_before_it_has_begun(tmp_path: Path) -> None:
 
 
 def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
-    """When the demo is killed and cannot tidy up, its daemon ends nevertheless."""
+    """The daemon of a killed demo ends nevertheless."""
     with Lines(tmp_path, "--headless", "--no-spark") as running:
-        running.until("Spark is left out")
+        running.until("Spark is not running")
         assert processes_of(tmp_path)
         running.process.kill()
         assert running.end()[0] == -signal.SIGKILL
@@ -267,10 +278,10 @@ def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_is_gone(tmp_path: Path) -> None:
-    """When its daemon is killed, the demo says so in one sentence, ends with 3, and leaves nothing behind."""
+    """If its daemon is killed, the demo says so in one sentence, ends with 3, and leaves nothing behind."""
     with Lines(tmp_path, "--headless", "--no-spark") as running:
         with jetbus.Peer(running.url) as peer:
-            pid = peer.get("$jet/pid")["$jet/pid"]
+            pid = peer.get_all("$jet/pid")["$jet/pid"]
         os.kill(pid, signal.SIGKILL)
         code, complaints = running.end()
     assert code == 3
@@ -279,15 +290,31 @@ def test_a_daemon_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_without_java(tmp_path: Path) -> None:
-    """Without Java the demo runs, says that Spark is left out and how to get it, and still ends with a summary."""
+    """Without Java the demo runs, says that Spark is not running and how to get it, and still ends with a summary."""
     path = str(Path("/usr/bin/env").parent.parent / "nowhere")
     with Lines(tmp_path, "--headless", PATH=path, JAVA_HOME="") as running:
         running.until("Spark is starting")
-        assert "install it" in running.until("Spark is left out: Spark needs Java 17")
+        assert "install it" in running.until("Spark is not running: Spark needs Java 17")
         assert len(running.tips()) == TIPS_MAX
         assert running.end(signal.SIGINT) == (0, "")
-        assert re.search(r" \d+ events recorded; Spark was left out", running.said[-1])
+        assert re.search(r" \d+ events recorded; Spark was not running", running.said[-1])
     assert left_behind(tmp_path) == ([], [])
+
+
+def test_spark_may_be_installed_meanwhile(tmp_path: Path) -> None:
+    """While another process installs Spark the bus runs already; when that has ended, Spark is looked for."""
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as installer,
+        Lines(tmp_path, "--headless", JET_DEMO_INSTALLING=str(installer.pid), PATH="/nowhere", JAVA_HOME="") as demo,
+    ):
+        demo.until(READY)
+        demo.until("Spark is being installed")
+        assert installer.stdin is not None
+        installer.stdin.close()
+        installer.wait(DEADLINE_S)
+        demo.until("Spark is starting|Spark is not running")
+        code, _ = demo.end(signal.SIGINT)
+    assert code == 0
 
 
 # -- the screen
@@ -300,7 +327,8 @@ def test_the_screen(tmp_path: Path) -> None:
         screen.until("▇")
         frame = screen.frame()
         assert re.match(r"\d+ states and 4 methods of a plant at jet://", frame[0])
-        assert frame[1].startswith("Spark is left out")
+        assert frame[1].startswith("In a browser: http://127.0.0.1:")
+        assert frame[2].startswith("Spark is not running")
         assert any(re.match(r"plant/tank/level_percent +\d+\.\d .*[▁-█]", line) for line in frame)
         assert sum(" -m jetbus.cli " in line for line in frame) == TIPS_MAX
         assert len(frame) <= 24
@@ -323,7 +351,7 @@ def test_a_closed_terminal(tmp_path: Path) -> None:
 
 
 def test_small_terminals(tmp_path: Path) -> None:
-    """A window that is too small shows what fits, and the demo goes on; a large one shows all again."""
+    """A window that is too small shows what fits, and the demo goes on; a large one shows all again. q ends it."""
     with Screen(tmp_path, "--no-spark") as screen:
         screen.until("plant/tank/level_percent")
         for rows, columns in ((24, 40), (5, 20), (1, 1), (24, 80)):
@@ -331,7 +359,7 @@ def test_small_terminals(tmp_path: Path) -> None:
             assert len(frame) <= rows
             assert max(map(len, frame)) <= columns
         assert sum(" -m jetbus.cli " in line for line in frame) == TIPS_MAX
-        screen.press("\x03")
+        screen.press("q")
         code, text = screen.end()
     assert code == 0
     assert "Traceback" not in text
@@ -353,19 +381,44 @@ def test_no_colour(tmp_path: Path, name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("course", "width", "drawn"),
-    [([], 5, ""), ([1, 1], 5, "▁▁"), ([0, 7], 5, "▁█"), ([9, 0, 1, 2], 3, "▁▅█"), ([1], 0, "")],
+    [([], 5, ""), ([1, 1], 5, "──"), ([0, 7], 5, "▁█"), ([9, 0, 1, 2], 3, "▁▅█"), ([1], 0, "")],
     ids=["nothing", "flat", "up", "the-last", "no-room"],
 )
 def test_bars(course: list[float], width: int, drawn: str) -> None:
     """A course is drawn between its lowest and its highest number, the newest at the right."""
-    assert bars(course, width) == drawn
+    assert draw_bars(course, width) == drawn
+
+
+@pytest.mark.parametrize(
+    ("course", "drawn"),
+    [([12.345, 45.61], "12.3..45.6   ▁█"), ([7.0, 7.0], "7            ──"), ([], "")],
+    ids=["scale", "constant", "nothing"],
+)
+def test_courses_have_a_scale(course: list[float], drawn: str) -> None:
+    """A course has its lowest and highest number before it, and a constant its value and a line."""
+    assert draw_course(course, 40) == drawn
+    assert draw_course(course, 10) == draw_bars(course, 10), "without room there is no scale"
+
+
+def test_tips_stay() -> None:
+    """The tips of Spark come after those that were there already, once it is ready."""
+    demo = SimpleNamespace(
+        jetd=SimpleNamespace(journal="log", url="jet://localhost"),
+        analysis=SimpleNamespace(phase=AnalysisPhase.STARTING),
+    )
+    before = list_tips(cast(Any, demo), is_default=True)
+    demo.analysis.phase = AnalysisPhase.PUBLISHING
+    after = list_tips(cast(Any, demo), is_default=True)
+    assert len(before) == TIPS_MAX
+    assert after[:TIPS_MAX] == before
+    assert len(after) == TIPS_MAX + 2
 
 
 def test_a_wide_command_can_be_pasted() -> None:
     """A command that is too wide is broken as a shell reads it."""
     line = "jet history plant/tank/level_percent --since -1m --url jet://127.0.0.1:40000"
-    assert folded(line, 80) == [line]
-    two = folded(line, 60)
+    assert fold_command(line, 80) == [line]
+    two = fold_command(line, 60)
     assert max(map(len, two)) <= 60
     words = subprocess.check_output(["/bin/sh", "-c", "printf '%s ' " + "\n".join(two)], text=True)
     assert words.strip() == line

@@ -15,11 +15,11 @@ STEP_S = 0.2
 
 
 def lived(plant: Plant, seconds: float) -> list[dict[str, Any]]:
-    """What the plant shows while time passes."""
+    """Yield the values of the plant while time passes."""
     shown = []
     for _ in range(round(seconds / STEP_S)):
         plant.step(STEP_S)
-        shown.append(plant.values())
+        shown.append(plant.read_values())
     return shown
 
 
@@ -38,7 +38,7 @@ def test_the_bearing_fails_and_recovers() -> None:
 def test_the_filter_clogs_until_it_is_cleaned() -> None:
     """A filter that clogs takes more pressure and lets less through; cleaning it brings both back."""
     plant = Plant()
-    before, after = lived(plant, 60)[25], plant.values()
+    before, after = lived(plant, 60)[25], plant.read_values()
     assert after["plant/filter/pressure_drop_mbar"] > 1.5 * before["plant/filter/pressure_drop_mbar"]
     assert after["plant/tank/inflow_l_min"] < before["plant/tank/inflow_l_min"]
     assert "filter: clogged" in after["plant/faults"]
@@ -69,16 +69,16 @@ def test_counters_are_reset() -> None:
     """Counters count, and resetting them tells what they had reached."""
     plant = Plant()
     lived(plant, 20)
-    reached = plant.counters()
+    reached = plant.get_counters()
     assert all(reached.values())
     assert plant.reset(["delivered_l"]) == {"delivered_l": reached["delivered_l"]}
-    assert plant.counters() == {**reached, "delivered_l": 0}
+    assert plant.get_counters() == {**reached, "delivered_l": 0}
 
 
 @pytest.mark.parametrize("name", ["bearing", "filter", "hot", "level"])
 def test_alarms_are_about_states_that_are_there(name: str) -> None:
     """Each alarm of the demo is about numbers of the plant."""
     rule = parse_rule(tomllib.loads(ALARMS.read_text(encoding="utf-8"))["alarm"][name]["rule"])
-    found = [value for path, value in Plant().values().items() if rule.matches_path(path)]
+    found = [value for path, value in Plant().read_values().items() if rule.matches_path(path)]
     assert found
     assert all(isinstance(value, float) for value in found)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import jetbus
-from demo.running import Lines, left_behind
-from spark.machines import environment
+from support.demo import Lines, left_behind
+from support.spark.machines import environment
 
 WITHIN_S = 400.0
 """It takes ten seconds, but minutes on a busy machine."""
@@ -26,8 +26,8 @@ def test_spark_joins(tmp_path: Path) -> None:
     with Lines(tmp_path, "--headless", **environment()) as running:
         running.until("Spark is starting")
         with jetbus.Peer(running.url) as peer:  # the bus is there before Spark is
-            assert peer.get("plant/tank/level_percent")
-            assert not peer.get("spark/**")
+            assert peer.get_all("plant/tank/level_percent")
+            assert not peer.get_all("spark/**")
         running.until("Spark is reading", WITHIN_S)
         running.until("Spark is publishing", WITHIN_S)
         running.until("alarm (raised|cleared): bearing at plant/pump/2/vibration_mm_s", WITHIN_S)
@@ -35,18 +35,20 @@ def test_spark_joins(tmp_path: Path) -> None:
         check_watching(running, watching)
         check_asking(running, asking)
         with jetbus.Peer(running.url) as peer:
-            mean = peer.get("spark/rollups/1s/demo/plant/tank/level_percent")
+            mean = peer.get_all("spark/rollups/1s/demo/plant/tank/level_percent")
             assert all(0 < rollup["time_mean"] < 100 for rollup in mean.values())
             assert mean
         assert running.end(signal.SIGTERM) == (0, "")
-        told = re.search(r"in (\d+) batches Spark published (\d+) rollups .* and raised (\d+) alarms", running.said[-1])
-        assert told, running.said
-        assert all(int(number) > 0 for number in told.groups()), running.said[-1]
+        printed = re.search(
+            r"in (\d+) batches Spark published (\d+) rollups .* and raised (\d+) alarms", running.said[-1]
+        )
+        assert printed, running.said
+        assert all(int(number) > 0 for number in printed.groups()), running.said[-1]
     assert left_behind(tmp_path) == ([], [])
 
 
 def check_watching(running: Lines, line: str) -> None:
-    """What to try shows the alarms on the bus."""
+    """A suggested command shows the alarms on the bus."""
     assert "spark/alarms/" in line
     with running.typed(line) as watch:
         assert watch.stdout is not None
@@ -58,7 +60,7 @@ def check_watching(running: Lines, line: str) -> None:
 
 
 def check_asking(running: Lines, line: str) -> None:
-    """What to try asks Spark about its tables, over the bus."""
+    """A suggested command queries Spark's tables over the bus."""
     assert "spark/query/sql" in shlex.split(line)
     asked = subprocess.run(
         ["/bin/sh", "-c", line],

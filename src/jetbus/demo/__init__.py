@@ -1,5 +1,5 @@
-"""The demo: a simulated plant on a bus of its own, with a journal and with Spark. ``jet demo`` shows it.
+"""The demo: a simulated plant on its own bus, with a journal and Spark. ``jet demo`` shows it.
 
-``demo.running_demo`` is all of it, ``plant.PlantOwner`` the plant alone, for any bus. Nothing is imported here, so that
-the processes of the demo load only their part.
+``demo.run_demo`` starts all of it; ``plant.PlantOwner`` is the plant alone, for any bus. Nothing is imported here, so
+that each process of the demo loads only its own part.
 """

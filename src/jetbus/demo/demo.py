@@ -1,9 +1,9 @@
-"""A demo as a whole: a folder of its own, a daemon with a journal, the plant, Spark, and a peer that sees it all.
+"""A complete demo: a temporary folder, a daemon with a journal, the plant, Spark, and a peer that watches the bus.
 
-    async with running_demo() as demo:
-        await demo.ended()
+    async with run_demo() as demo:
+        await demo.wait()
 
-When the block is left, by whatever reason, every process has ended and the folder is gone.
+When the block is left, for whatever reason, all processes have ended and the folder is removed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from jetbus.demo.analysis import Analysis
 from jetbus.demo.jetd import Jetd
+from jetbus.demo.model import BusModel
 from jetbus.demo.plant import PlantOwner
-from jetbus.demo.seeing import Seen
 from jetbus.peer import PeerAsync
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a demo has done, told at its end."""
+    """Figures of a demo, printed at its end."""
 
     seconds: float
     recorded: int
@@ -38,61 +38,66 @@ class Summary:
 
 @dataclass(frozen=True)
 class Demo:
-    """A demo that runs."""
+    """Running demo."""
 
     folder: Path
     jetd: Jetd
     owner: PlantOwner
     analysis: Analysis
-    seen: Seen
+    model: BusModel
     _peer: PeerAsync
-    _living: asyncio.Task[None]
+    _simulation: asyncio.Task[None]
 
-    async def ended(self) -> None:
-        """Wait until the daemon ends, which is an error; only leaving the demo ends it otherwise."""
-        over = asyncio.ensure_future(self.jetd.ended())
+    async def wait(self) -> None:
+        """Wait until the daemon or the plant fails, and raise the error."""
+        over = asyncio.ensure_future(self.jetd.wait())
         try:
-            await asyncio.wait((over, self._living), return_when=asyncio.FIRST_COMPLETED)
-            for task in (over, self._living):
+            await asyncio.wait((over, self._simulation), return_when=asyncio.FIRST_COMPLETED)
+            for task in (over, self._simulation):
                 if task.done():
                     task.result()
         finally:
             over.cancel()
 
-    async def summary(self) -> Summary:
-        """What was done so far."""
-        journal = (await self._peer.get("$jet/journal/stats")).get("$jet/journal/stats", {})
-        seen = self.seen
-        return Summary(seen.seconds, journal.get("events", 0), seen.states, seen.rollups, seen.raised, seen.batches())
+    async def summarise(self) -> Summary:
+        """Return the figures so far."""
+        # Without pyarrow the daemon keeps no journal and has no such state.
+        journal = (await self._peer.get_all("$jet/journal/stats")).get("$jet/journal/stats", {})
+        model = self.model
+        return Summary(
+            model.seconds, journal.get("events", 0), model.states, model.rollups, model.raised, model.count_batches()
+        )
 
 
 @asynccontextmanager
-async def running_demo(*, spark: bool = True) -> AsyncIterator[Demo]:
-    """A demo for the time of an ``async with`` block."""
+async def run_demo(*, spark: bool = True) -> AsyncIterator[Demo]:
+    """Run a demo for the duration of an ``async with`` block."""
+    # Undone in reverse order: the peers leave, Spark and the plant end, then the daemon, and the folder goes last.
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(_own_folder())
+        folder = stack.enter_context(_make_folder())
         jetd = await Jetd.start(folder)
         stack.push_async_callback(jetd.stop)
         plant = await stack.enter_async_context(PeerAsync(jetd.url, name="plant"))
         owner = PlantOwner(plant)
-        await owner.hang_in()
-        living = asyncio.create_task(owner.live())
-        stack.callback(living.cancel)
+        await owner.add_elements()
+        simulation = asyncio.create_task(owner.run())
+        stack.callback(simulation.cancel)
         analysis = Analysis()
+        # Before the start, which may be cancelled when the process exists already.
         stack.push_async_callback(analysis.stop)
         await analysis.start(folder, jetd, wanted=spark)
         peer = await stack.enter_async_context(PeerAsync(jetd.url, name="demo"))
-        seen = Seen(analysis)
-        await seen.begin(peer)
-        yield Demo(folder, jetd, owner, analysis, seen, peer, living)
+        model = BusModel(analysis)
+        await model.start(peer)
+        yield Demo(folder, jetd, owner, analysis, model, peer, simulation)
 
 
 @contextmanager
-def _own_folder() -> Iterator[Path]:
+def _make_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="jet-demo-"))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():  # somebody wrote into it meanwhile, such as a Java that had to be killed
+        if folder.exists():  # a process that had to be killed, such as Java, wrote to it meanwhile
             shutil.rmtree(folder)

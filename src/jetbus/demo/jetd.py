@@ -1,4 +1,4 @@
-"""The daemon of the demo: ``jetd`` at the usual ports, or at free ones where these are taken."""
+"""The daemon of the demo: ``jetd`` on the default ports, or on free ones if these are in use."""
 
 from __future__ import annotations
 
@@ -6,71 +6,89 @@ import asyncio
 import importlib.util
 from pathlib import Path
 
-from jetbus.demo.children import Child
+from jetbus.demo.processes import ChildProcess
 
 READY_WITHIN_S = 30.0
 BUS = "demo"
-"""The name of the bus in its journal, and so in what Spark publishes."""
+"""Name of the bus in the journal, and in the paths that Spark publishes."""
 SKIPPED = "spark/rollups/** => skip"
-"""What is not recorded: it is made of what is."""
+"""Rollups are not recorded, since they are computed from recorded events."""
+# Unix sockets have fixed names, so a second daemon does without them, while it can have any free port.
 FREE_PORTS = ("--tcp", "localhost:0", "--ws", "localhost:0", "--binary", "localhost:0")
 NO_SOCKETS = ("--unix", "off", "--binary-unix", "off")
+RADAR_NEEDS = ("starlette", "uvicorn", "numpy", "pyarrow")
 
 
 class NoDaemon(Exception):
-    """The demo's daemon does not run; the text says why."""
+    """Error that says why the daemon of the demo is not running."""
 
 
 class Jetd:
-    """A running daemon: where it listens, whether it keeps a journal."""
+    """Running daemon with its addresses and journal."""
 
-    def __init__(self, child: Child, ready: str, journal: Path | None, *, is_usual: bool) -> None:
+    def __init__(self, child: ChildProcess, ready: str, journal: Path | None, *, is_usual: bool) -> None:
         self._child = child
         self.is_usual = is_usual
-        """Whether it is where everybody looks first."""
+        """True if it listens on the default ports."""
+        # The line is: ready tcp=HOST:PORT ws=HOST:PORT ...
         self.listens = dict(part.split("=", 1) for part in ready.split()[1:])
         self.journal = journal
 
     @property
     def url(self) -> str:
-        """Where peers connect."""
+        """Address for peers."""
         return f"jet://{self.listens['tcp']}"
+
+    @property
+    def radar(self) -> str | None:
+        """Address of the bus in a browser; None if what that needs is not installed."""
+        return self.listens.get("radar")
 
     @classmethod
     async def start(cls, folder: Path) -> Jetd:
-        """Start it and wait until it listens; its journal and its log are in the folder."""
-        try:
-            return await cls._start(folder)
-        except NoDaemon as problem:
-            if "in use" not in str(problem):
-                raise
-        return await cls._start(folder, *FREE_PORTS, *NO_SOCKETS)
+        """Start a daemon and wait until it is ready; its journal and log are in the folder."""
+        radar: tuple[str, ...] = ("--radar",) if all(map(importlib.util.find_spec, RADAR_NEEDS)) else ()
+        usual: tuple[str, ...] = ()
+        # Three attempts at most, since each of the two answers to a failure can be given only once.
+        while True:
+            try:
+                return await cls._start(folder, *usual, *radar, is_usual=not usual)
+            except NoDaemon as problem:
+                # Another Radar takes only the port of ours, another daemon all the others.
+                if "on radar" in str(problem) and len(radar) == 1:
+                    radar = ("--radar", "localhost:0")
+                elif "in use" in str(problem) and not usual:
+                    usual = (*FREE_PORTS, *NO_SOCKETS)
+                else:
+                    raise
 
     @classmethod
-    async def _start(cls, folder: Path, *where: str) -> Jetd:
+    async def _start(cls, folder: Path, *where: str, is_usual: bool) -> Jetd:
         journal = folder / "journal" if importlib.util.find_spec("pyarrow") else None
-        keeping = (
+        journal_options = (
             () if journal is None else ("--journal", str(journal), "--journal-bus", BUS, "--journal-rules", SKIPPED)
         )
-        words = (*where, *keeping, "--log-level", "warning")
-        child = await Child.start("jetbus.daemon.main", *words, log=folder / "jetd.log")
+        words = (*where, *journal_options, "--log-level", "warning")
+        child = await ChildProcess.start("jetbus.daemon.main", *words, log=folder / "jetd.log")
         try:
             async with asyncio.timeout(READY_WITHIN_S):
-                ready = await child.line()
+                ready = await child.read_line()
+        # A cancelled start, too, must not leave a process behind.
         except BaseException as problem:
             await child.kill()
             if isinstance(problem, TimeoutError):
-                raise NoDaemon(f"jetd does not listen after {READY_WITHIN_S:g} s; try again") from None
+                raise NoDaemon(f"jetd is not ready after {READY_WITHIN_S:g} s; try again") from None
             raise
+        # An empty line means that the process has ended; its log has the reason.
         if not ready.startswith("ready "):
-            raise NoDaemon(await child.ended() or "jetd does not start")
-        return cls(child, ready, journal, is_usual=not where)
+            raise NoDaemon(await child.wait() or "jetd did not start")
+        return cls(child, ready, journal, is_usual=is_usual)
 
-    async def ended(self) -> None:
-        """Raise when it has ended, which it should not."""
-        said = await self._child.ended()
-        raise NoDaemon(f"the demo's daemon has ended ({said or 'without a word'}); start the demo again")
+    async def wait(self) -> None:
+        """Wait until the daemon ends, and raise the error."""
+        error = await self._child.wait()
+        raise NoDaemon(f"the demo's daemon has ended ({error or 'no message'}); start the demo again")
 
     async def stop(self) -> None:
-        """Stop it, and wait until it is gone."""
+        """Stop the daemon, and wait for its end."""
         await self._child.stop()

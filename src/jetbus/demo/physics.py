@@ -1,8 +1,13 @@
-"""The plant itself: three pumps press water through a filter into a heated tank, a valve lets it out again.
+"""Simulation of the plant: three pumps press water through a filter into a heated tank, and a valve lets it out.
 
-Pure arithmetic: ``step`` moves time on, ``values`` shows every state by its path. Speed makes flow, flow and demand
-make level, level and heater make temperature; so the states move together as those of a real plant do. The bearing of
-one pump fails now and then, and the filter clogs until it is cleaned. Nothing here knows the bus.
+Pure arithmetic without the bus: ``step`` advances the time, ``read_values`` returns every state by its path.
+
+    pump speed --> flow --> filter --> inflow --> level --> temperature
+                             (clogs)               ^          ^
+                                           demand--+   heater-+
+
+So the states move together, as in a real plant. The bearing of one pump fails now and then, and the filter clogs until
+it is cleaned.
 """
 
 from __future__ import annotations
@@ -17,26 +22,29 @@ TANK_L = 300.0
 SUPPLY_C = 18.0
 L_PER_TURN = 0.05
 FLOW_L_MIN = 135.0
-"""What the pumps make together at the speeds they start with."""
+"""Total flow of the pumps at their initial speeds."""
+# Enough for the whole inflow at the highest setpoint: 135 l/min, warmed by 72 K, take 680 kW.
 HEATER_KW = 800.0
 HEAT_J_PER_L_K = 4190.0
 FAULTY_PUMP = 2
+# Short periods, so that a minute in front of the demo shows a fault, its alarm, and the end of both.
 FAULT_EVERY_S, FAULT_FROM_S, FAULT_FOR_S = 30.0, 10.0, 8.0
 CLOGS_IN_S = 90.0
 CLEANED_AT = 0.95
-"""A filter so full cleans itself."""
+"""Fraction at which the filter cleans itself."""
 CLOGGED = 0.7
 DEMAND_PERIOD_S = 40.0
 
 
-def towards(now: float, goal: float, dt_s: float, time_constant_s: float) -> float:
-    """First-order lag: the usual way in which things come to rest."""
+def approach(now: float, goal: float, dt_s: float, time_constant_s: float) -> float:
+    """Return the next value of a first-order lag towards a goal."""
+    # A step that is longer than the time constant must not overshoot the goal.
     return now + (goal - now) * min(1.0, dt_s / time_constant_s)
 
 
 @dataclass
 class Pump:
-    """Turns with some inertia, pumps what it turns, warms its bearing."""
+    """Pump with inertia, a flow proportional to its speed, and a bearing that warms up."""
 
     number: int
     setpoint_rpm: float
@@ -49,6 +57,7 @@ class Pump:
 
     @property
     def flow_l_min(self) -> float:
+        # A bad bearing shows in four values at once: less flow, more current, more vibration, a warmer bearing.
         return self.speed_rpm * L_PER_TURN * (0.6 if self.bad_bearing else 1.0)
 
     @property
@@ -59,9 +68,9 @@ class Pump:
         return self.speed_rpm / 1500 * (6.0 if self.bad_bearing else 1.0) * (1 + 0.1 * noise)
 
     def step(self, dt_s: float) -> None:
-        self.speed_rpm = towards(self.speed_rpm, self.setpoint_rpm if self.running else 0.0, dt_s, 2.0)
+        self.speed_rpm = approach(self.speed_rpm, self.setpoint_rpm if self.running else 0.0, dt_s, 2.0)
         friction_k = self.speed_rpm / 1000 * (60.0 if self.bad_bearing else 15.0)
-        self.bearing_c = towards(self.bearing_c, SUPPLY_C + friction_k, dt_s, 12.0)
+        self.bearing_c = approach(self.bearing_c, SUPPLY_C + friction_k, dt_s, 12.0)
         self.turns += self.speed_rpm * dt_s / 60
 
     def switch(self, on: bool) -> None:
@@ -70,7 +79,7 @@ class Pump:
 
 
 class Limit(NamedTuple):
-    """A number that may be set: its range, its unit and where it goes."""
+    """Settable number: its range, unit, and the function that applies it."""
 
     low: float
     high: float
@@ -80,7 +89,7 @@ class Limit(NamedTuple):
 
 @dataclass
 class Plant:
-    """All of it. ``values`` and ``limits`` are what its owner on the bus needs."""
+    """The whole plant."""
 
     pumps: list[Pump] = field(default_factory=lambda: [Pump(1, 1200.0), Pump(2, 900.0), Pump(3, 600.0)])
     time_s: float = 0.0
@@ -94,6 +103,7 @@ class Plant:
     energy_kwh: float = 0.0
     faults_seen: int = 0
     faults: list[str] = field(default_factory=list)
+    # The seed is fixed, so that two runs with equal steps are equal, in tests as well.
     dice: random.Random = field(default_factory=lambda: random.Random(2012))  # noqa: S311 - noise, not secrets
 
     @property
@@ -106,7 +116,7 @@ class Plant:
 
     @property
     def demand(self) -> float:
-        """How much those behind the valve take, 1 on average."""
+        """Demand of the consumers behind the valve, 1 on average."""
         return 1.0 + 0.4 * math.sin(math.tau * self.time_s / DEMAND_PERIOD_S)
 
     @property
@@ -114,12 +124,13 @@ class Plant:
         return 4.0 * self.valve_percent * self.demand * math.sqrt(self.level_l / TANK_L)
 
     def step(self, dt_s: float) -> None:
-        """Let some time pass."""
+        """Advance the simulation by some time."""
         self.time_s += dt_s
         bad = self.time_s >= FAULT_FROM_S and (self.time_s - FAULT_FROM_S) % FAULT_EVERY_S < FAULT_FOR_S
         for pump in self.pumps:
             pump.bad_bearing = bad and pump.running and pump.number == FAULTY_PUMP
             pump.step(dt_s)
+        # Both flows as at the beginning of the step; the level, on which the outflow depends, changes below.
         inflow_l, outflow_l = self.inflow_l_min * dt_s / 60, self.outflow_l_min * dt_s / 60
         self._step_filter(inflow_l)
         self._step_heat(inflow_l, dt_s)
@@ -134,6 +145,7 @@ class Plant:
             self.clogged = 0.0
 
     def _step_heat(self, inflow_l: float, dt_s: float) -> None:
+        # An empty tank would have no heat capacity, and its temperature no bounds.
         water_l = max(20.0, self.level_l)
         self.heater_kw = min(HEATER_KW, max(0.0, 80.0 * (self.heater_setpoint_c - self.temperature_c)))
         heated_k = self.heater_kw * 1000 * dt_s / (water_l * HEAT_J_PER_L_K)
@@ -146,14 +158,16 @@ class Plant:
             "filter: clogged": self.clogged > CLOGGED,
         }
         before, self.faults = self.faults, [name for name, holds in conditions.items() if holds]
+        # A fault counts when it begins, not in every step in which it lasts.
         self.faults_seen += len(set(self.faults) - set(before))
 
-    # -- what can be done with it
+    # -- actions
 
-    def limits(self) -> dict[str, Limit]:
-        """What may be set, by path."""
+    def get_limits(self) -> dict[str, Limit]:
+        """Return the settable numbers, by path."""
 
         def put(target: object, name: str) -> Callable[[float], None]:
+            # Made in a function of its own: a lambda in the loop below would see the last pump only.
             return lambda value: setattr(target, name, value)
 
         pumps = {
@@ -167,19 +181,19 @@ class Plant:
         }
 
     def switch(self, numbers: set[int], on: bool) -> list[int]:
-        """Start or stop pumps; gives the numbers of those that run now."""
+        """Start or stop pumps, and return the numbers of those that are running."""
         for pump in self.pumps:
             if pump.number in numbers:
                 pump.switch(on)
         return [pump.number for pump in self.pumps if pump.running]
 
     def clean(self) -> float:
-        """Clean the filter; gives how full it was, in percent."""
+        """Clean the filter, and return how clogged it was, in percent."""
         was, self.clogged = self.clogged, 0.0
         return round(100 * was, 1)
 
-    def counters(self) -> dict[str, float]:
-        """What is counted, by name."""
+    def get_counters(self) -> dict[str, float]:
+        """Return the counters by name."""
         return {
             "delivered_l": round(self.delivered_l, 1),
             "energy_kwh": round(self.energy_kwh, 3),
@@ -187,25 +201,27 @@ class Plant:
         }
 
     def reset(self, names: list[str]) -> dict[str, float]:
-        """Set counters to zero; gives what they had reached."""
-        reached = {name: self.counters()[name] for name in names}
+        """Set counters to zero, and return their previous values."""
+        reached = {name: self.get_counters()[name] for name in names}
         for name in names:
+            # faults_seen is an int and the others are floats; each keeps its type, and so its look on the bus.
             setattr(self, name, type(getattr(self, name))(0))
         return reached
 
-    # -- how it looks
+    # -- values
 
-    def values(self) -> dict[str, Any]:
-        """Every state by its path, rounded as an instrument would show it."""
+    def read_values(self) -> dict[str, Any]:
+        """Return every state by its path, rounded as by an instrument."""
         noise = self.dice.gauss
         shown: dict[str, Any] = {"plant/info": {"name": "pump house", "pumps": len(self.pumps), "tank_l": TANK_L}}
         for pump in self.pumps:
-            shown |= {f"plant/pump/{pump.number}/{name}": value for name, value in self._pump_values(pump).items()}
+            shown |= {f"plant/pump/{pump.number}/{name}": value for name, value in self._read_pump(pump).items()}
         shown |= {
             "plant/filter/clogged_percent": round(100 * self.clogged, 1),
             "plant/filter/pressure_drop_mbar": round(self.pressure_drop_mbar + noise(0, 0.5), 1),
             "plant/tank/level_percent": round(100 * self.level_l / TANK_L, 1),
             "plant/tank/temperature_c": round(self.temperature_c, 2),
+            # A full tank is 2 m high, and 2 m of water are 196 mbar.
             "plant/tank/pressure_mbar": round(self.level_l / TANK_L * 196 + noise(0, 0.1), 1),
             "plant/tank/inflow_l_min": round(self.inflow_l_min, 1),
             "plant/tank/outflow_l_min": round(self.outflow_l_min, 1),
@@ -217,9 +233,9 @@ class Plant:
             "plant/time_s": round(self.time_s),
             "plant/faults": list(self.faults),
         }
-        return shown | {f"plant/counter/{name}": value for name, value in self.counters().items()}
+        return shown | {f"plant/counter/{name}": value for name, value in self.get_counters().items()}
 
-    def _pump_values(self, pump: Pump) -> dict[str, Any]:
+    def _read_pump(self, pump: Pump) -> dict[str, Any]:
         return {
             "setpoint_rpm": pump.setpoint_rpm,
             "running": pump.running,

@@ -1,8 +1,8 @@
-"""The Spark side of the demo as a program: makes tables of a journal, and publishes rollups and alarms on the bus.
+"""Spark program of the demo: makes tables of a journal, and publishes rollups and alarms on the bus.
 
     python -m jetbus.demo.tables JOURNAL TABLES URL
 
-Prints ``reading`` when Spark is up, or one line that says why it cannot be. SIGTERM ends it with its Java.
+It prints ``reading`` when Spark is running, or one line with the reason if it cannot start. SIGTERM ends it and Java.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ import sys
 from pathlib import Path
 
 PREFIX = "spark"
-"""Below which rollups and alarms are on the bus."""
+"""Prefix of the published paths."""
 ALARMS = Path(__file__).with_name("alarms.toml")
 MASTER, MEMORY = "local[2]", "1g"
-FOR_FEW_ROWS = {
+SMALL_BATCH_SETTINGS = {
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark__sql__codegen__wholeStage": "false",
     "spark__sql__codegen__factoryMode": "NO_CODEGEN",
     "spark__sql__adaptive__enabled": "false",
     "spark__sql__shuffle__partitions": "1",
 }
-"""With some hundred rows a batch, compiling costs more than it gives."""
+"""Settings for batches of some hundred rows, for which compiling queries takes longer than running them."""
 LOOK_S = 1
 
 
 def main(journal: str, tables: str, url: str) -> int:
-    """Run until stopped; gives the exit code."""
-    signal.signal(signal.SIGTERM, _end)
+    """Run until stopped, and return the exit code."""
+    # Before Spark is imported, which takes a while in which the demo may end.
+    signal.signal(signal.SIGTERM, _stop)
     try:
         from jetbus.spark import JetSparkError, Pipeline, session
     except ModuleNotFoundError as problem:
-        return _left_out(problem)
+        return _report_failure(problem)
     try:
-        spark = session(MASTER, name="jet demo", memory=MEMORY, **FOR_FEW_ROWS)
-        # Its bus is open to everybody on this machine, so everybody may ask, too.
+        spark = session(MASTER, name="jet demo", memory=MEMORY, **SMALL_BATCH_SETTINGS)
+        # The bus is open to everybody on this machine, so queries are, too.
         with Pipeline(
             spark, journal, tables, alarm_file=ALARMS, publish=PREFIX, publish_url=url, query_open=True
         ) as pipeline:
@@ -45,24 +46,27 @@ def main(journal: str, tables: str, url: str) -> int:
             while not pipeline.wait(LOOK_S):
                 pass
     except JetSparkError as problem:
-        return _left_out(problem)
+        return _report_failure(problem)
     return 0
 
 
-def _left_out(problem: Exception) -> int:
+def _report_failure(problem: Exception) -> int:
+    # The demo reads a single line.
     print(" ".join(str(problem).split()), flush=True)
     return 1
 
 
-def _end(*_: object) -> None:
-    """End Java, wait for it, and end; what the tables hold goes with the demo, so nothing has to be finished."""
+def _stop(*_: object) -> None:
+    """Stop Java, wait for it, and exit. The tables are removed with the demo, so no batch has to be finished."""
+    # The signal to the group below reaches this process as well.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if os.getpgrp() == os.getpid():  # nobody is in our group but those whom we have started
+    if os.getpgrp() == os.getpid():  # the process group then consists of our own children
         os.killpg(os.getpgrp(), signal.SIGTERM)
     try:
         while True:
             os.wait()
     except ChildProcessError:
+        # Without the cleanup of Python, in which pyspark would talk to the Java that has just ended.
         os._exit(0)
 
 

@@ -1,0 +1,95 @@
+"""``jet sql``: query tables and journals with Spark."""
+
+from __future__ import annotations
+
+import click
+
+from jetbus.cli.command import Example, command
+from jetbus.cli.errors import usage_error
+from jetbus.cli.journals import INSTANT
+from jetbus.cli.output import Output
+from jetbus.cli.spark import (
+    check_journals,
+    explain_spark_errors,
+    find_tables,
+    iterate_rows,
+    master_option,
+    start_spark,
+    storage_option,
+)
+from jetbus.journal.instants import read_instant
+
+
+@command(
+    examples=[
+        Example("jet sql 'select path, count(*) n from events group by path' --tables tables", "query the tables"),
+        Example("jet sql 'select event, count(*) n from log group by event' --journal log", "query a journal"),
+    ],
+    bus=False,
+    instants=True,
+)
+@click.argument("query")
+@click.option("--tables", metavar="DIR|URI", help="tables of a pipeline: events, history, rollups_1m, ...")
+@click.option("--batch", type=click.IntRange(0), metavar="N", help="query the tables as of this batch")
+@click.option("--as-of", type=INSTANT, metavar="INSTANT", help="query the tables as of this time, such as -2h")
+@click.option(
+    "--journal",
+    "-j",
+    "journals",
+    multiple=True,
+    metavar="DIR|URL",
+    help="query the events of a journal as the table `log`",
+)
+@storage_option
+@master_option
+def sql(
+    form: str | None,
+    query: str,
+    tables: str | None,
+    batch: int | None,
+    as_of: str | None,
+    journals: tuple[str, ...],
+    storage: dict[str, str],
+    master: str | None,
+) -> None:
+    """Run the SQL QUERY over --tables, over --journal or over both, and print its result.
+
+    The query `show tables` lists the tables, `describe NAME` the columns of one. All tables are read as of the same
+    batch: the newest one, or an older one with --batch or --as-of, unless `jet tables vacuum` has removed it.
+    """
+    if not tables and not journals:
+        raise usage_error(
+            "no tables given; give the tables of a pipeline with --tables DIR, or a journal with --journal DIR"
+        )
+    if batch is not None and as_of is not None:
+        raise usage_error("--batch and --as-of exclude each other; give one of them")
+    if not tables and (batch is not None or as_of is not None):
+        raise usage_error("--batch and --as-of apply to tables; give them with --tables DIR")
+    with explain_spark_errors():
+        places = check_journals(journals) if journals else {}
+        if as_of is not None:
+            # Only a check, before Spark starts.
+            read_instant(as_of)
+        if tables:
+            from jetbus.spark.store import read_progress
+
+            # Fails if there are no tables, before the seconds that Spark takes to start.
+            read_progress(find_tables(tables, storage))
+        from jetbus.spark.catalog import attach
+        from jetbus.spark.session import QueryError, first_sentence
+
+        spark = start_spark(master)
+        if tables:
+            attach(spark, tables, batch=batch, as_of=as_of, storage=storage)
+        if places:
+            spark.read.format("jet").options(**places).load().createOrReplaceTempView("log")
+        try:
+            found = spark.sql(query)
+            # Within the try as well: Spark is lazy, and finds some mistakes only when it reads rows.
+            with Output(found.columns, form, value=found.columns[0] if found.columns else "value") as out:
+                out.put_all(iterate_rows(found))
+        except QueryError as problem:
+            text = first_sentence(problem)
+            raise usage_error(
+                f"Spark refuses the query: {text}; `show tables` lists the tables, `describe NAME` the columns of one"
+            ) from None

@@ -1,0 +1,113 @@
+"""Timeline of one state: its values in order, read from a journal, with the times at which nothing is known.
+
+A value is in force until the next one arrives, the state is removed, or its bus is *cut*. A value of bad quality is as
+good as none: while it is in force, nothing is known. A cut is an event of the
+whole bus after which nothing is known of any state until it is added again:
+
+    stop    the daemon ended; values were in force until then
+    start   the daemon started without a stop before, so it was killed
+    gap     the journal missed events, since the disk refused them
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from jetbus.cli.aggregates import Reading
+from jetbus.cli.arguments import read_rules
+from jetbus.cli.journals import JournalSource, Rows
+from jetbus.journal.instants import read_instant, wall_clock_us
+from jetbus.json_types import Json
+from jetbus.peer.subscription import matches
+
+if TYPE_CHECKING:
+    from jetbus.journal.segment import JournalRow
+
+RowTest: TypeAlias = "Callable[[JournalRow], bool]"
+"""Test of a row of the journal."""
+
+
+class Timeline:
+    """Values of one state between two instants, with the value that was in force at the beginning."""
+
+    def __init__(
+        self,
+        source: JournalSource,
+        path: str,
+        bus: str | None,
+        since: str | None,
+        until: str | None,
+        counts: RowTest = lambda _row: True,
+    ) -> None:
+        self._source, self._path, self._bus, self._counts = source, path, bus, counts
+        # Both instants are relative to the same now, which is never before the end of the journal.
+        now_us = max(wall_clock_us(), source.find_time_us(bus) or 0) if since or until else None
+        self._since_us = None if since is None else read_instant(since, now_us)
+        self._until_us = None if until is None else read_instant(until, now_us)
+
+    def read(self, rows: Rows, cuts: Rows) -> list[Reading]:
+        """Return the readings of the state's history, with a reading of None at each cut of its bus."""
+        ordered = [(row["seq"], self._to_reading(row)) for row in rows]
+        ordered += [(row["seq"], Reading(self._find_cut_us(row), None)) for row in cuts if row.get("bus") == self._bus]
+        # By seq, the order in which things happened; several events may have the same time.
+        ordered.sort(key=lambda entry: entry[0])
+        return [*self._read_before(rows[0]), *(reading for _, reading in ordered)]
+
+    def _read_before(self, first: JournalRow) -> Iterator[Reading]:
+        """Yield the value that was in force where the range begins."""
+        # A state whose rows begin with an add did not exist before.
+        if self._since_us is not None and first["event"] != "add":
+            for row in self._source.read_before(first, self._path):
+                if self._counts(row) and not _is_bad(row):
+                    yield Reading(max(self._since_us, read_instant(row["ts"])), decode_value(row), arrived=False)
+
+    def _to_reading(self, row: JournalRow) -> Reading:
+        """Return the value of a row; a value that is left out by the rule still ends the one before."""
+        is_known = row["event"] != "remove" and self._counts(row) and not _is_bad(row)
+        return Reading(read_instant(row["ts"]), decode_value(row) if is_known else None)
+
+    def _find_cut_us(self, cut: JournalRow) -> int:
+        """Return the last instant before a cut at which values were known."""
+        at_us = read_instant(cut["ts"])
+        if cut["event"] == "stop":
+            return at_us
+        # A start or a gap is recorded late. The event before it is known, and a gap may say how far it reaches.
+        last_us = self._source.find_time_us(self._bus, cut["seq"] - 1)
+        last_us = at_us if last_us is None else last_us
+        since = json.loads(cut["detail"] or "{}").get("since")
+        # Between the event before and the cut itself, whatever the detail says.
+        return last_us if since is None else min(max(read_instant(since), last_us), at_us)
+
+    @property
+    def end_us(self) -> int:
+        """Instant from which on nothing is known."""
+        last_us = self._source.find_time_us(self._bus) or 0
+        return last_us if self._until_us is None else min(self._until_us, last_us)
+
+
+def make_row_test(texts: Sequence[str]) -> RowTest:
+    """Return a test of rows of the journal: True if path and value match one of these rules."""
+    rules = read_rules(texts)
+    if not any(rule.value for rule in rules):
+        return lambda _row: True  # the paths match already
+
+    def test(row: JournalRow) -> bool:
+        # A remove or a method has no value that could pass a test.
+        if row["value"] is None:
+            return any(not rule.value and rule.matches_path(row["path"]) for rule in rules)
+        return any(matches(rule, row["path"], decode_value(row)) for rule in rules)
+
+    return test
+
+
+def _is_bad(row: JournalRow) -> bool:
+    quality = row["quality"]
+    # A plain word, or an object with the word as its level.
+    return quality is not None and (json.loads(quality)["level"] if quality.startswith("{") else quality) == "bad"
+
+
+def decode_value(row: JournalRow) -> Json:
+    """Return the value of a row of the journal; None if it has none."""
+    return None if row["value"] is None else json.loads(row["value"])
