@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 
 import jetbus.journal
 from jetbus.journal import Journal, snapshots
-from jetbus.journal.identity import ensure_identity
-from jetbus.journal.index import Entry
-from jetbus.journal.segment import END_OF_STREAM, SCHEMA, SCHEMA_BYTES, segment_at
+from jetbus.journal.directory import ensure_identity
+from jetbus.journal.index import IndexEntry
+from jetbus.journal.segment import END_OF_STREAM, PLAIN, locate_segment
 
 ROWS_PER_S_LEAST = 5e6
 AS_OF_S_MOST = 0.5
@@ -67,7 +67,7 @@ def batches(states: int, events: int) -> Iterator[Any]:
                 pc.binary_join_element_wise("plc#", pc.add(pc.bit_wise_and(which, 15), 1).cast(pa.string()), ""),
                 pa.nulls(count, pa.string()),
             ],
-            schema=SCHEMA,
+            schema=PLAIN.schema,
         )
 
 
@@ -75,22 +75,22 @@ def build(directory: Path, states: int, events: int) -> None:
     """A journal as the writer leaves it: segments, indexes and snapshots."""
     ensure_identity(directory, "bench")
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    data, entries = bytearray(SCHEMA_BYTES), list[Entry]()
+    data, entries = bytearray(PLAIN.schema_bytes), list[IndexEntry]()
     for batch in batches(states, events):
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        with pa.ipc.new_stream(sink, PLAIN.schema, options=options) as writer:
             writer.write_batch(batch)
-        message = sink.getvalue().to_pybytes()[len(SCHEMA_BYTES) :].removesuffix(END_OF_STREAM)
+        message = sink.getvalue().to_pybytes()[len(PLAIN.schema_bytes) :].removesuffix(END_OF_STREAM)
         ts = batch.column("ts")
         seq = batch.column("seq")[0].as_py()
-        entries.append(Entry(seq, len(batch), ts[0].value, ts[-1].value, len(data), len(message), crc32(message)))
+        entries.append(IndexEntry(seq, len(batch), ts[0].value, ts[-1].value, len(data), len(message), crc32(message)))
         data += message
         if len(data) > SEGMENT_BYTES or entries[-1].seq_last >= events - FLUSH_EVENTS:  # the newest is not compacted
-            segment = segment_at(directory, entries[0].seq_first)
+            segment = locate_segment(directory, entries[0].seq_first)
             segment.path.write_bytes(data + END_OF_STREAM)
             segment.index_path.write_bytes(b"".join(entry.pack() for entry in entries))
             snapshots.take(directory, entries[-1].seq_last)
-            data, entries = bytearray(SCHEMA_BYTES), []
+            data, entries = bytearray(PLAIN.schema_bytes), []
 
 
 def read_bytes() -> int:

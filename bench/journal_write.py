@@ -27,9 +27,8 @@ from run import machine, say
 from servers import BENCH
 
 from jetbus.journal import Settings, Writer
-from jetbus.journal.buffers import Pending
-from jetbus.journal.columns import encode, make_batch
-from jetbus.journal.segment import SCHEMA
+from jetbus.journal.batch import PendingEvents, build_batch, encode_batch
+from jetbus.journal.segment import PLAIN
 
 EVENTS_PER_CPU_S_LEAST = 1e6
 CHANGE_US_MOST = 0.3
@@ -122,23 +121,23 @@ class Layout:
         self.batches = []
         self.count = 0
         for rows in changes(count):
-            pending = Pending(self.count)
+            pending = PendingEvents(self.count)
             for row in rows:
                 pending.rows.extend(row)
-            self.batches.append(make_batch(pending, self.count + 1))
+            self.batches.append(build_batch(pending, self.count + 1))
             self.count += len(rows)
 
     def plain(self, compression: Any) -> tuple[float, float]:
         """Bytes and microseconds per event with plain strings, each batch on its own."""
         options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         begin_s = time.process_time()
-        size = sum(len(encode(batch, options)) for batch in self.batches)
+        size = sum(len(encode_batch(batch, options)) for batch in self.batches)
         return size / self.count, (time.process_time() - begin_s) / self.count * 1e6
 
     def dictionary(self, compression: Any) -> tuple[float, float]:
         """The same with one growing dictionary of paths and its deltas in the stream."""
-        at = SCHEMA.get_field_index("path")
-        schema = SCHEMA.set(at, pa.field("path", pa.dictionary(pa.int32(), pa.string())))
+        at = PLAIN.schema.get_field_index("path")
+        schema = PLAIN.schema.set(at, pa.field("path", pa.dictionary(pa.int32(), pa.string())))
         options = pa.ipc.IpcWriteOptions(
             compression=compression, use_threads=False, emit_dictionary_deltas=True, unify_dictionaries=False
         )

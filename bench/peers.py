@@ -38,7 +38,7 @@ from servers import (
     stop,
 )
 
-from jetbus.peer.iterating import COMPILED
+from jetbus.peer.handles import COMPILED
 
 TIMES_NODE_JET = 3.0
 TIMES_RAW = 2.0

@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jetbus import journal
 from jetbus.spark import Batch, Pipeline, session
-from jetbus.spark.journals import read_journals
 from jetbus.spark.schemas import JOURNAL, schema_of
+from jetbus.spark.tables import read_journals
 
 PATHS = 1000
 RATE_PER_S = 20_000
@@ -135,6 +135,8 @@ class Progress:
         self.every = every
         self.rates: list[float] = []
         self.events = 0
+        self.costs_us: list[float] = []
+        """Processor time an event, in microseconds, of each stretch."""
         self._told = 0
         self._used_s, self._at_s = cpu_s(), time.perf_counter()
 
@@ -143,9 +145,10 @@ class Progress:
         self.events += batch.events
         if self.every and self.events - self._told >= self.every:
             used_s, at_s, fresh = cpu_s(), time.perf_counter(), self.events - self._told
+            self.costs_us.append((used_s - self._used_s) / fresh * 1e6)
             print(
                 f"{f'  up to {self.events:,}':28} {fresh / (at_s - self._at_s):12,.0f} events/s   "
-                f"{(used_s - self._used_s) / fresh * 1e6:.1f} us of processor per event",
+                f"{self.costs_us[-1]:.1f} us of processor per event",
                 flush=True,
             )
             self._told, self._used_s, self._at_s = self.events, used_s, at_s
@@ -173,6 +176,10 @@ def pipeline(spark: SparkSession, scratch: Path, events: int, batch_events: int,
         flush=True,
     )
     print(f"{'  what limits it':28} {limit(events, seconds, used_s)}", flush=True)
+    if len(seen.costs_us) > 2:
+        _, second, *_, last = seen.costs_us
+        print(f"{'  after the first stretch':28} {statistics.mean(seen.costs_us[1:]):12.1f} us of processor per event")
+        print(f"{'  last stretch to the 2nd':28} {last / second:12.2f}", flush=True)
 
 
 def cpu_s() -> float:

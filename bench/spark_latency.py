@@ -56,13 +56,16 @@ def daemon(journal: Path) -> Iterator[str]:
         process.wait()
 
 
-def measure(url: str, changes: int) -> list[float]:
-    """Seconds from each change to the state that tells of it."""
-    took_s = []
+def measure(url: str, changes: int, limit_s: float) -> list[float]:
+    """Seconds from each change to the state that tells of it, of as many changes as the time allows."""
+    took_s: list[float] = []
+    until_s = time.perf_counter() + limit_s
     with jetbus.Peer(url, name="plant") as owner, jetbus.Peer(url, name="screen") as screen:
         level = owner.add_state("plant/level", 0)
         with screen.fetch("result/alarms/**") as events:
             for n in range(changes):
+                if time.perf_counter() > until_s:
+                    break
                 # Above the threshold and below it in turns, never twice the same.
                 value = 100 + n if n % 2 == 0 else -n
                 begun_s = time.perf_counter()
@@ -77,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=100)
     parser.add_argument("--first", type=int, default=40, help="changes that are not counted")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="limit of the first changes, and of the others")
     parser.add_argument("--every", type=float, default=0.2, help="seconds between two looks for events")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--url", action="store_true", help="read the journal over the bus, not from its folder")
@@ -98,10 +102,10 @@ def main() -> None:
                 publish_url=url,
             ) as pipeline:
                 pipeline.start(given.every)
-                measure(url, given.first)
+                measure(url, given.first, given.seconds)
                 batches.clear()
                 began_s = cpu_s()
-                took_s = measure(url, given.changes)
+                took_s = measure(url, given.changes, given.seconds)
                 used_s = cpu_s() - began_s
             spark.stop()
     finally:
@@ -109,6 +113,7 @@ def main() -> None:
     figures = {"median": statistics.median(took_s), "95 %": statistics.quantiles(took_s, n=20)[-1]}
     for name, seconds in figures.items():
         print(f"{'bus to bus, ' + name:28} {seconds:8.2f} s   bar {BARS_S[name]:.1f} s")
+    print(f"{'  changes':28} {len(took_s):8}")
     made_s = statistics.median(batch.seconds for batch in batches)
     print(f"{'  of it a batch':28} {made_s:8.2f} s   {used_s / len(batches):.2f} s of processor each")
 

@@ -22,7 +22,7 @@ from spark_bars import cpu_s, timed
 
 from jetbus import journal
 from jetbus.spark import Pipeline, session
-from jetbus.spark.buses import OpenBuses
+from jetbus.spark.journals import OpenBuses
 from jetbus.spark.options import read_options
 from jetbus.spark.pipeline import where
 from jetbus.spark.schemas import TABLES

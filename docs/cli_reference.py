@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from jetbus.cli.failures import Code
-from jetbus.cli.frame import SHARED, Command
+from jetbus.cli.command import SHARED, Command
+from jetbus.cli.errors import Code
 from jetbus.cli.main import COMMANDS, jet
 from jetbus.cli.tools import TOOLS, TYPES
 

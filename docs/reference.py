@@ -14,13 +14,14 @@ import inspect
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jetbus.daemon.about import NUMBERS, RATES, Number
+from jetbus.cli.words import WORDS, Word
 from jetbus.daemon.config import SETTINGS, Setting, shown
+from jetbus.daemon.metrics import NUMBERS, RATES, Number
 from jetbus.errors import Invalid, JetError
 
 DOCS = Path(__file__).parent
@@ -51,6 +52,30 @@ CONSTANTS = {
 """What is no class and no function has no docstring that could be read at run time."""
 GIVEN = ("Fetch", "Journal", "Method", "Mirror", "Published", "Sorted", "State")
 """Classes that nobody makes by their name: other calls give them."""
+TASKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "jetbus": {
+        "Be on the bus": ("Peer", "PeerAsync"),
+        "Own states and methods": (
+            *("State", "StateAsync", "Method", "MethodAsync", "Adapted", "UNCHANGED", "Refused", "Blob"),
+        ),
+        "Set and call": ("SetResult",),
+        "Follow what happens": ("Event", "Fetch", "FetchAsync", "Mirror", "MirrorAsync", "Sorted", "SortedAsync"),
+        "Say what is meant": (
+            *("rule", "parse_rule", "Rule", "above", "at_least", "below", "at_most", "equal", "not_equal", "is_type"),
+            *("has_one_of", "has_all_of"),
+        ),
+        "Find out what went wrong": ("JetError",),
+    },
+    "Peer": {
+        "connect": ("connect", "connect_async", "close", "close_async", "authenticate", "authenticate_async"),
+        "own": ("add_state", "add_state_async", "add_method", "add_method_async", "state", "method", "batch"),
+        "set and call": ("set", "set_async", "call", "call_async"),
+        "read": ("get", "get_async", "get_all", "get_all_async", "wait_for", "wait_for_async"),
+        "follow": ("fetch", "fetch_async", "mirror", "mirror_async"),
+        "look back": ("history", "history_async", "tree", "tree_async"),
+    },
+}
+"""Names of a module, and members of a class, by what one wants to do; all others follow in their own order."""
 SHOWN = {"Daemon": ("start", "stop", "reload", "config_as_listening")}
 """Classes of which only some members are meant for others."""
 
@@ -93,8 +118,20 @@ def table(*rows: tuple[str, ...]) -> str:
 def names(module_name: str) -> str:
     """A line for each exported name, then a table for each class that has members."""
     module = importlib.import_module(module_name)
-    lines = [f"- `{name}`: {_about(name, getattr(module, name))}\n" for name in module.__all__]
+    lines = []
+    for task, wanted in _by_task(module_name, module.__all__):
+        lines += [f"\n**{task}**\n\n"] if task else []
+        lines += [f"- `{name}`: {_about(name, getattr(module, name))}\n" for name in wanted]
     return "".join(lines) + "".join(_classes(module))
+
+
+def _by_task(owner: str, known: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Names by what one wants to do; those of no task belong to the last one."""
+    names = list(known)
+    tasks = {task: [name for name in wanted if name in names] for task, wanted in TASKS.get(owner, {"": ()}).items()}
+    placed = {name for wanted in tasks.values() for name in wanted}
+    tasks[[*tasks][-1]] += [name for name in names if name not in placed]
+    yield from tasks.items()
 
 
 def _about(name: str, thing: Any) -> str:
@@ -104,7 +141,8 @@ def _about(name: str, thing: Any) -> str:
 
 
 def _classes(module: ModuleType) -> Iterator[str]:
-    exported = {name: getattr(module, name) for name in module.__all__}
+    ordered = [name for _, wanted in _by_task(module.__name__, module.__all__) for name in wanted]
+    exported = {name: getattr(module, name) for name in ordered}
     for name, thing in exported.items():
         is_plain_class = inspect.isclass(thing) and not issubclass(thing, Exception)
         if (
@@ -122,7 +160,9 @@ def _classes(module: ModuleType) -> Iterator[str]:
 
 
 def _members(kind: type, twin: type | None) -> Iterator[tuple[str, str]]:
-    for name, member in _own(kind):
+    members = dict(_own(kind))
+    order = [name for _, wanted in _by_task(kind.__name__, members) for name in wanted]
+    for name, member in ((name, members[name]) for name in order):
         about = summary(getattr(twin, name, member))
         if not about or name not in SHOWN.get(kind.__name__, (name,)):
             continue
@@ -218,6 +258,28 @@ def _setting(setting: Setting) -> tuple[str, ...]:
     return f"`{setting.name}`", flag, f"`{setting.variable}`", default, taken_over, setting.help
 
 
+# -- words
+
+
+def words() -> str:
+    """The words that newcomers look for: a row each, with the page that says more."""
+    rows = [
+        (f"**{name}**" + (f"<br>{', '.join(word.others)}" if word.others else ""), _plain(word.text), _shown(word))
+        for name, word in WORDS.items()
+    ]
+    return table(("word", "here", "more"), *rows)
+
+
+def _plain(text: str) -> str:
+    """Text in which a star is a star; within backquotes it is one anyway."""
+    return text.replace("*", "\\*")
+
+
+def _shown(word: Word) -> str:
+    page = f"[{word.page.partition('#')[0].removesuffix('.md').removeprefix('howto/')}]({word.page})"
+    return f"`{word.command}`<br>{page}" if word.command else page
+
+
 # -- pages
 
 
@@ -234,6 +296,7 @@ def _parts() -> dict[str, dict[str, Callable[[], str]]]:
             "errors of Spark": other_errors(JetSparkError),
         },
         "daemon.md": {"settings": settings, "metrics": metrics},
+        "words.md": {"words": words},
         "cli.md": {"commands": runpy.run_path(str(DOCS / "cli_reference.py"))["reference"]},
     }
 

@@ -17,11 +17,11 @@ from jetbus.demo.plant import PlantOwner
 async def run_plant(seconds: float | None) -> None:
     async with jetbus.PeerAsync(name="plant") as peer:
         owner = PlantOwner(peer)
-        await owner.hang_in()
+        await owner.add_elements()
         print(f"{len(owner.states)} states and {len(owner.methods)} methods of a plant at {peer.url}", flush=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await owner.live()
+                await owner.run()
 
 
 def main() -> int:

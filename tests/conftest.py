@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -16,12 +16,16 @@ from support.daemon import Daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.scheduler import LoadScopeScheduling
 
 Daemons = Callable[..., Daemon]
 SPARK_WITHIN_S = 900
 """What takes seconds with Spark takes minutes on a busy machine."""
 KILLS = "test_crashes.py"
 """Looks at what has come of the kills."""
+USUAL_PORTS = ("daemon/test_main.py", "demo/test_demo.py", "docs/test_shell.py", "test_examples.py")
+"""Tests in which somebody listens on the usual ports, or finds them taken."""
+SHARED = "shared"
 
 
 class Killed(NamedTuple):
@@ -37,16 +41,45 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Daemons that a test starts with its own flags listen nowhere else; two of them must not want the same port.
     os.environ |= {"JET_BINARY": "off", "JET_BINARY_UNIX": "off"}
+    # Workers get the size of a terminal from xdist; programs would believe it more than their own terminal.
+    for name in ("LINES", "COLUMNS"):
+        os.environ.pop(name, None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a real Spark comes last: it takes longest. Kills go on meanwhile, so that their test is the last."""
+    """Sort the tests, so that what needs a real Spark, which takes longest, is last, or first where there are workers.
+
+    Kills go on meanwhile, so that their test is the last of these.
+    """
     for item in items:
         if "spark" in item.path.parts:
             item.add_marker("spark")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_WITHIN_S))
     items.sort(key=lambda item: (item.get_closest_marker("spark") is not None, item.path.name == KILLS))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _find_group(item.nodeid) != SHARED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Give each file to one worker, and to the same one all that share what there is once: Spark and the usual ports.
+
+    xdist has groups for this (``--dist loadgroup``), but they do nothing with pytest 9.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _find_group(nodeid)
+
+    return ByFile(config, log)
+
+
+def _find_group(nodeid: str) -> str:
+    """Return the name of the group of tests that one worker runs."""
+    file = nodeid.partition("::")[0]
+    return SHARED if "spark" in file or file.endswith(USUAL_PORTS) else file
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +91,7 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(spark_folder: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """One Spark session for all tests: starting one takes as long as ten of them."""
-    from spark.machines import patience, start_session
+    from support.spark.machines import patience, start_session
 
     if any(item.path.name == KILLS for item in request.session.items):
         request.getfixturevalue("killed")
@@ -72,7 +105,7 @@ def spark(spark_folder: Path, request: pytest.FixtureRequest) -> Iterator[SparkS
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     """A pipeline that is killed while other tests run: that takes minutes."""
     folder = tmp_path_factory.mktemp("killed")
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from spark.kills import main; main(sys.argv[2])"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from support.spark.kills import main; main(sys.argv[2])"
     with (
         (folder / "complaints").open("wb") as complaints,
         subprocess.Popen(
@@ -113,8 +146,10 @@ def daemon(shared_daemons: Daemons) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def start_daemon() -> Iterator[Daemons]:
+def start_daemon(tmp_path: Path) -> Iterator[Daemons]:
     """Start daemons of this test's own, with any options; they are stopped and checked after it."""
+    # The folder is removed after the test, and must outlive a daemon that still writes its journal there.
+    assert tmp_path.is_dir()
     started: list[Daemon] = []
 
     def start(*options: str) -> Daemon:

@@ -107,7 +107,7 @@ def run(tree: Path, text: str, options: str = "-qx") -> subprocess.CompletedProc
 
 
 def is_forgotten(block: Block) -> bool:
-    """Whether a block is one that people forget, and a test tells them."""
+    """Return True if a block is one that people forget, and that a test reminds them of."""
     return block.what[1:2] == ["docs/protocol.md"] or "reference.py" in block.text
 
 
@@ -121,7 +121,7 @@ WALKS = {
 
 @pytest.mark.parametrize("section", WALKS)
 def test_the_walk_leads_there(section: str, tree: Path) -> None:
-    """Who does what a section says gets through the tests it names; who forgets the docs does not."""
+    """The steps of a section pass the tests it names; without the docs they do not."""
     *steps, last = blocks(section)
     for step in steps:
         if not is_forgotten(step):
@@ -182,7 +182,7 @@ def test_every_section_is_walked() -> None:
 
 def test_the_commands_are_there() -> None:
     """Every make target that the page names exists."""
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    named = re.findall(r"make (\w+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"make ([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert named
     assert set(named) <= set(targets)

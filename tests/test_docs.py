@@ -12,8 +12,8 @@ import pytest
 
 from jetbus.bus.bus import Bus
 from jetbus.bus.services import RARE
-from jetbus.daemon.about import JOURNAL_NUMBERS, NUMBERS, RATES
 from jetbus.daemon.config import SETTINGS, parser
+from jetbus.daemon.metrics import JOURNAL_NUMBERS, NUMBERS, RATES
 from jetbus.errors import Invalid, JetError
 from jetbus.rules import PATH_TESTS, VALUE_TESTS
 from support.daemon import Daemon
@@ -63,7 +63,7 @@ def test_the_pages_are_found() -> None:
 
 
 def first_cells(page: Path) -> set[str]:
-    """What stands in code style in the first cell of any row of any table."""
+    """Return the code in the first cells of all rows of all tables."""
     rows = re.findall(r"^\|([^|]*)\|", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {word for cell in rows for word in re.findall(r"`([^`]+)`", cell)}
 
@@ -112,7 +112,7 @@ def test_every_operator_is_in_the_protocol() -> None:
 
 def test_every_service_is_in_the_protocol() -> None:
     """The page of the protocol has a row for each service."""
-    assert (RARE.keys() | Bus()._busy.keys()) - first_cells(DOCS / "protocol.md") == set()
+    assert (RARE.keys() | Bus()._frequent.keys()) - first_cells(DOCS / "protocol.md") == set()
 
 
 def _kinds(kind: type[JetError]) -> Iterator[type[JetError]]:

@@ -89,7 +89,7 @@ def test_watch_ends_when_nobody_reads_it(daemon: Daemon) -> None:
 
 
 def test_watch_says_that_the_daemon_is_gone(start_daemon: Any) -> None:
-    """When the daemon stops, watch says so in one sentence and ends with 3."""
+    """If the daemon stops, watch says so in one sentence and ends with 3."""
     daemon = start_daemon()
     with example("watch", "$jet/version", *at(daemon)) as watch:
         watch.line()
@@ -149,7 +149,7 @@ def test_set_says_what_the_owner_answered(daemon: Daemon, answer: dict[str, Any]
     ids=["unknown-state", "method", "fetch-only", "state", "unknown-method"],
 )
 def test_what_the_daemon_refuses(daemon: Daemon, words: list[str], said: str) -> None:
-    """What the daemon refuses is said in a sentence, and the exit code is 1."""
+    """A refusal of the daemon is printed as a sentence, and the exit code is 1."""
     with daemon.connect() as owner:
         owner.result("add", {"path": "method"})
         owner.result("add", {"path": "fixed", "value": 1, "fetchOnly": True})
@@ -198,8 +198,8 @@ def test_the_plant_is_on_a_bus_of_ones_own(daemon: Daemon, monkeypatch: pytest.M
     url = f"jet://{daemon.listens['tcp']}"
     monkeypatch.setenv("JET_URL", url)
     with example("plant") as plant, jetbus.Peer(url) as peer:
-        told = plant.lines_to("of a plant")[0]
-        assert told == f"{len(peer.get('plant/**'))} states and 4 methods of a plant at {url}"
+        received = plant.lines_to("of a plant")[0]
+        assert received == f"{len(peer.get_all('plant/**'))} states and 4 methods of a plant at {url}"
         assert not peer.set("plant/pump/1/setpoint_rpm", 1800).adapted
         peer.wait_for("plant/pump/1/speed_rpm value>100", timeout_s=DEADLINE_S)
         plant.process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What is public: the names a module exports, their docstrings and the page that lists them agree."""
+"""Public names: exports of modules, their docstrings and the page that lists them agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def _sort_key(name: str) -> tuple[int, str]:
-    """How ruff's RUF022 sorts exports: CONSTANTS, Classes, then the rest."""
+    """Return the sort key of ruff's RUF022: CONSTANTS, Classes, then the rest."""
     if name.isupper():
         return 0, name
     return (1 if name[:1].isupper() else 2), name

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import jetbus
-from jetbus.daemon.about import JOURNAL_NUMBERS
 from jetbus.daemon.config import SETTINGS
+from jetbus.daemon.metrics import JOURNAL_NUMBERS
 from jetbus.journal.segment import EVENTS, SCHEMA
 from jetbus.testing import RunningDaemon, running_daemon
 from support.docs import DOCS, run_page
@@ -32,7 +32,7 @@ def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def first_cells(heading: str) -> list[str]:
-    """What stands in code style in the first cells of the table whose first heading this is."""
+    """Return the code in the first cells of the table with this first heading."""
     table = (DOCS / "history.md").read_text(encoding="utf-8").split(f"\n| {heading} |")[1].split("\n\n")[0]
     return [
         word for cell in re.findall(r"^\|([^|]*)\|", table, re.MULTILINE) for word in re.findall(r"`([^`]+)`", cell)

@@ -64,7 +64,7 @@ def test_thermostat() -> None:
         assert "between 5 and 30" in str(refused.value.data)
         with pytest.raises(jetbus.JetError):
             peer.set("thermostat/setpoint", "warm")
-        assert peer.get("thermostat/setpoint") == {"thermostat/setpoint": 10}
+        assert peer.get_all("thermostat/setpoint") == {"thermostat/setpoint": 10}
 
 
 @pytest.mark.usefixtures("daemon")
@@ -81,9 +81,11 @@ def test_pump() -> None:
         with pytest.raises(jetbus.Refused, match="runs already") as refused:
             peer.call("pump/start")
         assert refused.value.own_code == 1001
-        assert peer.get("pump/**") == {"pump/running": True, "pump/speed_rpm": 3000}
+        assert peer.get_all("pump/**") == {"pump/running": True, "pump/speed_rpm": 3000}
         peer.call("pump/stop")
-        assert peer.get("pump/running") == {"pump/running": False}
+        assert peer.get_all("pump/running") == {"pump/running": False}
+        described = peer.fetch("pump/speed_rpm", schema=True).next(DEADLINE_S).schema
+        assert (described.type, described.unit, described.normal) == (("number",), "rpm", (0, 3000))
 
 
 @pytest.mark.usefixtures("daemon")

@@ -22,7 +22,7 @@ def test_context_manager() -> None:
         for url in (daemon.url, daemon.ws_url):
             with jetbus.Peer(url) as peer:
                 peer.add_state("a", 1)
-                assert peer.get() == {"a": 1}
+                assert peer.get_all() == {"a": 1}
     assert not {thread for thread in threading.enumerate() if thread.name == "jetd"} - before
     with pytest.raises(jetbus.NotConnected):
         jetbus.Peer(daemon.url).connect()
@@ -37,7 +37,7 @@ def test_daemons_do_not_know_each_other() -> None:
         jetbus.Peer(other.url) as far,
     ):
         peer.add_state("a", 1)
-        assert far.get() == {}
+        assert far.get_all() == {}
 
 
 def test_settings(tmp_path: Path) -> None:
@@ -45,7 +45,15 @@ def test_settings(tmp_path: Path) -> None:
     with running_daemon(tree="flat", unix=str(tmp_path / "socket")) as daemon, jetbus.Peer(daemon.unix_url) as peer:
         peer.add_state("a", 1)
         peer.add_state("a/b", 2)
-        assert peer.get() == {"a": 1, "a/b": 2}
+        assert peer.get_all() == {"a": 1, "a/b": 2}
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_paths_in_settings(tmp_path: Path, kind: type[str] | type[Path]) -> None:
+    """A directory may be text or a Path."""
+    with running_daemon(journal=kind(tmp_path / "journal")) as daemon, jetbus.Peer(daemon.url) as peer:
+        peer.add_state("a", 1)
+    assert (tmp_path / "journal").is_dir()
 
 
 def test_unknown_setting() -> None:
@@ -63,7 +71,7 @@ def test_restart() -> None:
             daemon.restart()
         assert (daemon.url, daemon.ws_url) == urls
         with jetbus.Peer(daemon.ws_url) as peer:
-            assert peer.get() == {}
+            assert peer.get_all() == {}
 
 
 def test_stopping_twice() -> None:
@@ -76,7 +84,7 @@ def test_stopping_twice() -> None:
 
 
 def test_daemon_that_cannot_start() -> None:
-    """Why a daemon could not start is raised where it was started."""
+    """The reason why a daemon could not start is raised where it was started."""
     with running_daemon() as daemon:
         host, port = daemon.listening["tcp"].rsplit(":", 1)
         taken = Address(host, int(port))
@@ -101,12 +109,12 @@ import jetbus
 def test_first(jet_daemon):
     with jetbus.Peer(jet_daemon.url) as peer:
         peer.add_state("a", 1)
-        assert peer.get() == {"a": 1}
+        assert peer.get_all() == {"a": 1}
 
 
 def test_second(jet_daemon):
     with jetbus.Peer(jet_daemon.ws_url) as peer:
-        assert peer.get() == {}
+        assert peer.get_all() == {}
 """
 
 

@@ -29,6 +29,7 @@ WITH_SPARK = {DOCS / name for name in ("spark.md", "tutorial.md", "howto/stage.m
 PYTHON = {
     "README.md": "docs/test_spark_pages.py",
     "docs/bridge.md": "bridge/test_page.py",
+    "docs/describe.md": "test_peer_docs.py",
     "docs/history.md": "test_history_docs.py",
     "docs/peers.md": "test_peer_docs.py",
     "docs/rules.md": "test_peer_docs.py",
@@ -131,7 +132,7 @@ def follow(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeyp
 def test_pages_are_followed(
     page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who does what a page says, from top to bottom, sees what it shows."""
+    """The steps of a page, done from top to bottom, show what the page shows."""
     follow(page, tmp_path, capsys, monkeypatch)
 
 

@@ -60,7 +60,7 @@ def test_every_claim_has_a_proof(client: str, cell: str, proofs: str) -> None:
 
 
 def test_every_proof_exists() -> None:
-    """What is named as a proof is a file of tests or of transcripts, and none of these is left out."""
+    """Every proof on the page is a file of tests or transcripts, and no such file is missing there."""
     named = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[-1])}
     files = {name: TESTS / (f"{name}.py" if "/" in name else f"transcripts/{name}.txt") for name in named}
     assert [name for name, file in files.items() if not file.is_file()] == []

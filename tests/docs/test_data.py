@@ -28,7 +28,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
 class Place(NamedTuple):
-    """Where a block is used: an empty bus, how to start other daemons, an empty folder."""
+    """Surroundings of a block: an empty bus, a way to start other daemons, an empty folder."""
 
     daemon: Daemon
     start: Callable[..., Daemon]
@@ -76,12 +76,12 @@ def sorts(block: Block, place: Place) -> None:
 
 
 def is_told(block: Block, place: Place) -> None:
-    """When an owner does what the events tell, a fetch is told just these."""
+    """A fetch reports the events of a block, and only these, if an owner causes them."""
     with place.daemon.connect() as owner, place.daemon.connect() as peer:
         peer.result("fetch", {"id": messages(block)[0]["method"]})
         for message in messages(block):
-            told = message["params"]
-            owner.result(told["event"], {name: told[name] for name in ("path", "value") if name in told})
+            received = message["params"]
+            owner.result(received["event"], {name: received[name] for name in ("path", "value") if name in received})
             assert peer.receive() == message
 
 
@@ -90,16 +90,38 @@ def is_told_with_schema(block: Block, place: Place) -> None:
     with place.daemon.connect() as owner, place.daemon.connect() as peer:
         peer.result("fetch", {"id": messages(block)[0]["method"], "schema": True})
         for message in messages(block):
-            told = message["params"]
-            owner.result(told["event"], {"path": told["path"], "schema": told["schema"]})
+            received = message["params"]
+            owner.result(received["event"], {"path": received["path"], "schema": received["schema"]})
             assert peer.receive() == message
+
+
+def refuses_by_schema(block: Block, place: Place) -> None:
+    """A set whose value does not fit the schema is answered with this error."""
+    (message,) = messages(block)
+    schema = {"type": "object", "properties": {"speed": {"type": "number", "maximum": 3000}}}
+    with place.daemon.connect() as owner, place.daemon.connect() as peer:
+        owner.result("add", {"path": "pump", "value": {"speed": 0}, "schema": schema, "check": "schema"})
+        peer.send({"id": message["id"], "method": "set", "params": {"path": "pump", "value": {"speed": 4000}}})
+        assert peer.receive() == message
+
+
+def is_told_with_meta(block: Block, place: Place) -> None:
+    """A change with time and quality is told so to whoever asks for them."""
+    (message,) = messages(block)
+    received = message["params"]
+    with place.daemon.connect() as owner, place.daemon.connect() as peer:
+        owner.result("add", {"path": received["path"], "value": 0})
+        peer.result("fetch", {"id": message["method"], "meta": True})
+        assert peer.receive()["params"]["event"] == "add"
+        owner.result("change", {name: received[name] for name in ("path", "value", "ts", "quality")})
+        assert peer.receive() == message
 
 
 def is_told_together(block: Block, place: Place) -> None:
     """Changes that come in one message are told in this one."""
     (message,) = messages(block)
-    told = message["params"]
-    changes = list(zip(told[::3], told[1::3], told[2::3], strict=True))
+    received = message["params"]
+    changes = list(zip(received[::3], received[1::3], received[2::3], strict=True))
     with place.daemon.connect() as owner, place.daemon.connect() as peer:
         for path, _value, only in changes:
             owner.result("add", {"path": path, "value": 0, "fetchOnly": only})
@@ -147,8 +169,8 @@ def looks_back(block: Block, place: Place) -> None:
 
     with daemon.connect() as owner, daemon.connect() as peer:
 
-        def happens(told: dict[str, Any]) -> None:
-            owner.result(told["event"], {"path": told["path"], "value": told["value"]})
+        def happens(received: dict[str, Any]) -> None:
+            owner.result(received["event"], {"path": received["path"], "value": received["value"]})
 
         for event in events[:-1]:
             happens(event["params"])
@@ -171,7 +193,8 @@ def has_users(block: Block, place: Place) -> None:
     for name, user in content["users"].items():
         with daemon.connect() as peer:
             groups = peer.result("authenticate", {"user": name, "password": user["password"]})
-            assert {kind: found for kind, found in groups.items() if found} == user["auth"]
+            received = {kind: held for kind, held in user["auth"].items() if kind != "addGroups"}  # no peer reads these
+            assert {kind: found for kind, found in groups.items() if found} == received
 
 
 @contextmanager
@@ -205,7 +228,7 @@ def configures(block: Block, place: Place) -> None:
 
 
 def configures_the_journal(block: Block, place: Place) -> None:
-    """What a rule skips is not recorded, and all else is."""
+    """Paths that a rule skips are not recorded, and all others are."""
     skipped, kept = "plant/secret/a", "plant/open/b"
     with configured(block.text, place.folder, "--journal", str(place.folder / "journal")) as owner:
         for path in (skipped, kept):
@@ -218,13 +241,16 @@ Use = Callable[[Block, Place], None]
 USES: dict[str, tuple[Use, ...]] = {
     "docs/daemon.md: Settings": (configures,),
     "docs/daemon.md: Users and access groups": (is_sent, has_users),
+    "docs/daemon.md: Rights by path": (has_users,),
     "docs/history.md: What is recorded, and how densely": (configures_the_journal,),
     "docs/howto/cjet.md: Users": (is_added,),
+    "docs/howto/secure.md: 5. Change the rules": (has_users,),
     "docs/howto/service.md: With systemd": (configures,),
     "docs/protocol.md: Events": (is_told, is_told_together),
     "docs/protocol.md: Looking back": (looks_back,),
     "docs/protocol.md: Requests to an owner": (reaches_the_owner,),
-    "docs/protocol.md: Schemas": (is_told_with_schema,),
+    "docs/protocol.md: Schemas": (is_told_with_schema, refuses_by_schema),
+    "docs/protocol.md: Time and quality": (is_told_with_meta,),
     "docs/protocol.md: Sorted fetches": (sorts, is_told_sorted),
 }
 """What the blocks below a heading are for, in their order."""
@@ -268,7 +294,7 @@ def test_blocks_are_used(
 def test_wrong_blocks_are_found(
     use: Use, text: str, daemon: Daemon, start_daemon: Callable[..., Daemon], tmp_path: Path
 ) -> None:
-    """What a daemon does not take, or does not tell, is found."""
+    """Blocks that a daemon does not accept, or does not send, are found."""
     with pytest.raises((AssertionError, KeyError)):
         use(PLAIN[0]._replace(text=text), Place(daemon, start_daemon, tmp_path))
 

@@ -1,4 +1,4 @@
-"""What the page on reliability counts is what the tests do."""
+"""The numbers on the page about reliability are those of the tests."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ DEADLINE_S = 240.0
 
 
 def build(pages: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """What `make docs` does, with other folders."""
+    """Build the site as `make docs` does, in other folders."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     found = re.search(r"^docs:.*\n\t\$\(BIN\)/sphinx-build (.*) docs (\S+)$", makefile, re.MULTILINE)
     assert found, "the Makefile has no target docs that calls sphinx-build"

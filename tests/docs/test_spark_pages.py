@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetbus
-from cli.plant import plant
 from docs.test_blocks import SHELL, follow
 from jetbus.cli.main import run
 from jetbus.testing import RunningDaemon, running_daemon
-from spark.journals import numbers, write_events
 from support.docs import DOCS, ROOT, blocks_of, run_block
+from support.plant import plant
+from support.spark.journals import numbers, write_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -71,7 +71,7 @@ def here(text: str, daemon: RunningDaemon, folder: Path) -> str:
 
 
 def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does what the tutorial says, from top to bottom, sees what it shows."""
+    """The steps of the tutorial, done from top to bottom, show what it shows."""
     follow(DOCS / "tutorial.md", tmp_path, capsys, monkeypatch)
 
 
@@ -150,5 +150,5 @@ def test_the_benches(
 
 @pytest.mark.usefixtures("spark")
 def test_a_stage(spark_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who writes a stage as its page says sees what it shows."""
+    """A stage written as its page says gives the output of the page."""
     follow(DOCS / "howto" / "stage.md", spark_folder, capsys, monkeypatch)

@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 FORKING = """
 import json, os, sys
-import jetbus.daemon.history
+import jetbus.daemon.journal_api
 from jetbus.daemon.main import main
 
 for line in sys.stdin:
@@ -43,7 +43,7 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """Where daemons are forked, one at a time."""
+    """Place at which daemons are forked, one at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Nursery:
 
 
 def _state_of(task: Path) -> str:
-    """What a thread does: T if it is stopped."""
+    """Return the state of a thread: T if it is stopped."""
     return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -120,9 +120,9 @@ class Owner:
             for _ in range(IN_FLIGHT):
                 self._change(wire)
             while True:
-                told = wire.receive()
-                assert told["result"] is True
-                self.acknowledged[told["id"]] = time.monotonic()
+                received = wire.receive()
+                assert received["result"] is True
+                self.acknowledged[received["id"]] = time.monotonic()
                 self._change(wire)
 
     def _change(self, wire: TcpWire) -> None:

@@ -109,6 +109,10 @@ class Daemon:
     def limit_hits(self, limit: str) -> float:
         return self.metrics().get(f'jetbus_limit_hits_total{{limit="{limit}"}}', 0.0)
 
+    def close_log(self) -> None:
+        """Close the file with the log; nothing reads it any more."""
+        self._stderr.close()
+
     def stderr(self) -> str:
         """All that was written to stderr so far."""
         return os.pread(self._stderr.fileno(), 1 << 24, 0).decode(errors="replace")
@@ -139,7 +143,7 @@ class Daemon:
             raise AssertionError(f"jetd did not stop on SIGTERM:\n{self.stderr()}") from None
         finally:
             text = self.stderr()
-            self._stderr.close()
+            self.close_log()
             with contextlib.suppress(OSError):
                 if self.process.stdout:
                     self.process.stdout.close()
@@ -175,5 +179,5 @@ def _ready_line(process: subprocess.Popen[bytes]) -> str:
             raise AssertionError(f"jetd ended before it was ready, printed {line!r}")
         line += byte
     text = line.decode().rstrip("\n")
-    assert re.fullmatch(r"ready( (tcp|ws|unix|binary|binary_unix)=\S+)+", text), text
+    assert re.fullmatch(r"ready( (tcp|ws|unix|binary|binary_unix|radar)=\S+)+", text), text
     return text

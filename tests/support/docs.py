@@ -32,8 +32,8 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
-from cli.running import Terminal
-from spark import machines
+from support.jet import Terminal
+from support.spark import machines
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -75,7 +75,7 @@ class Block(NamedTuple):
 
     @property
     def is_shell(self) -> bool:
-        """Whether it is plain shell, which some test types."""
+        """Return True if it is plain shell, which some test types."""
         return (self.language, self.word) == ("sh", "")
 
     @property
@@ -201,7 +201,7 @@ class Reader:
             self._learn(screen.plain())
 
     def _learn(self, printed: str) -> None:
-        """Where the daemon listens that a page has started; from now on it is the local one."""
+        """Remember where the daemon listens that a page has started; it is the local one from now on."""
         for kind, port in re.findall(r"\b(tcp|ws|binary)=[\d.]+:(\d+)", printed):
             self._ports[port] = USUAL_PORTS[kind]
             if kind == "tcp":

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-DAEMON = Path(__file__).parents[1] / "peer" / "daemon.cjs"
+DAEMON = Path(__file__).with_name("daemon.cjs")
 STOP_WITHIN_S = 20
 KINDS = [(version, transport) for version in (1, 2, 3) for transport in ("tcp", "ws")]
 NAMES = [f"nj{version}-{transport}" for version, transport in KINDS]

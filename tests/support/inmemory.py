@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
 
-from jetbus.bus.audience import Audience, Part
+from jetbus.bus.audiences import Audience
 from jetbus.bus.bus import Bus
+from jetbus.bus.ports import Part
 from jetbus.bus.session import Session
 
 _Ts = TypeVarTuple("_Ts")
@@ -37,6 +38,8 @@ class RecordingOutbox:
 
     def __init__(self) -> None:
         self.slow = False
+        self.closed = False
+        self.unread_bytes = 0
         self._parts: list[Any] = []
         self._open: Audience | None = None
 
@@ -63,6 +66,15 @@ class RecordingOutbox:
     def forget(self, audience: Audience) -> None:
         """Nothing is ever replaced here."""
 
+    def forget_all(self) -> None:
+        """Nothing is ever replaced here."""
+
+    def note_gathered(self, size: int) -> None:
+        """There is no limit here."""
+
+    def awaits_window(self, _audience: Audience) -> bool:
+        return False
+
     def take(self) -> bytes:
         """All bytes that have been put in since the last time."""
         self._seal()
@@ -71,7 +83,7 @@ class RecordingOutbox:
 
     def _seal(self) -> None:
         if self._open is not None:
-            self._open.open_pieces = None
+            self._open.close_chunk()
             self._open = None
 
 
@@ -98,23 +110,23 @@ class Peer:
         """Every message since the last time, as text."""
         return [frame.decode() for frame in frames_of(self.outbox.take())]
 
-    def told(self) -> list[Any]:
+    def received(self) -> list[Any]:
         """Every message since the last time."""
         return [json.loads(text) for text in self.told_texts()]
 
     def events(self) -> list[Any]:
         """The parameters of every notification since the last time; nothing else may have come."""
-        told = self.told()
-        assert all("id" not in message and "params" in message for message in told), told
-        return [message["params"] for message in told]
+        received = self.received()
+        assert all("id" not in message and "params" in message for message in received), received
+        return [message["params"] for message in received]
 
     def request(self, method: str, params: Any, **extra: Any) -> Any:
         """The response to a request that the bus answers at once; nothing else may come with it."""
         self._ids += 1
         self.send({"id": self._ids, **extra, "method": method, "params": params})
-        told = self.told()
-        assert [message.get("id") for message in told] == [self._ids], told
-        return told[0]
+        received = self.received()
+        assert [message.get("id") for message in received] == [self._ids], received
+        return received[0]
 
     def result(self, method: str, params: Any) -> Any:
         response = self.request(method, params)
@@ -142,7 +154,7 @@ class Peer:
 
 
 class MemoryTransport(asyncio.Transport):
-    """What the operating system is to an outbox: takes bytes, and holds some of them back while ``stuck``."""
+    """Transport of an outbox in memory: takes bytes, and holds some of them back while ``stuck``."""
 
     def __init__(self) -> None:
         super().__init__()

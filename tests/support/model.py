@@ -63,7 +63,7 @@ def folded(operand: Any) -> Any:
 
 
 @dataclass
-class Element:
+class ModelElement:
     owner: int
     value: Any
     fetch_only: bool = False
@@ -97,14 +97,14 @@ class Fetch:
 class Model:
     strict: bool = False
     """Whether no leaf may be above or below another one."""
-    elements: dict[str, Element] = field(default_factory=dict)
+    elements: dict[str, ModelElement] = field(default_factory=dict)
     fetches: dict[int, dict[Any, Fetch]] = field(default_factory=lambda: defaultdict(dict))
-    told: dict[tuple[int, Any], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    received: dict[tuple[int, Any], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, peer: int, path: str, value: Any, fetch_only: bool) -> Outcome:
         if path in self.elements or (self.strict and any(_are_related(path, there) for there in self.elements)):
             return Refused({"pathAlreadyExists": path})
-        self.elements[path] = Element(peer, value, fetch_only)
+        self.elements[path] = ModelElement(peer, value, fetch_only)
         self._tell(path, "add")
         return OK
 
@@ -177,7 +177,7 @@ class Model:
             return
         (fetch.matching.add if matches else fetch.matching.discard)(path)
         event = "remove" if not matches else "change" if known else "add"
-        self.told[peer, fetch_id].append(self._event(path, event))
+        self.received[peer, fetch_id].append(self._event(path, event))
 
     def _event(self, path: str, event: str) -> dict[str, Any]:
         element = self.elements[path]

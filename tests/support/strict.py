@@ -1,4 +1,4 @@
-"""What every frame of the daemon must be, and peers that notice when something is wrong."""
+"""Checks of every frame of the daemon, and peers that apply them."""
 
 from __future__ import annotations
 

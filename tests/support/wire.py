@@ -187,9 +187,11 @@ class _SocketWire(Wire):
 
 
 class TcpWire(_SocketWire):
-    def __init__(self, address: tuple[str, int], receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self, address: tuple[str, int], receive_buffer_bytes: int | None = None, *, source: str | None = None
+    ) -> None:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(_connected(family, address, receive_buffer_bytes))
+        super().__init__(_connected(family, address, receive_buffer_bytes, source))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -230,7 +232,11 @@ class BinaryWire(_SocketWire):
 
 
 class WebSocketWire(Wire):
-    """One JSON text a message, subprotocol `jet`."""
+    """One JSON text a message, subprotocol `jet`.
+
+    Messages are read as they come, so that pings are answered however long a test takes; a small receive buffer makes
+    a slow reader, which stops after a few messages.
+    """
 
     def __init__(self, address: tuple[str, int], receive_buffer_bytes: int | None = None) -> None:
         super().__init__()
@@ -242,6 +248,7 @@ class WebSocketWire(Wire):
             open_timeout=DEADLINE_S,
             close_timeout=1,
             max_size=None,
+            max_queue=None if receive_buffer_bytes is None else 16,
             proxy=None,
         )
         self.connection = self._context.__enter__()
@@ -265,9 +272,14 @@ class WebSocketWire(Wire):
 
 
 def _connected(
-    family: socket.AddressFamily, address: tuple[str, int] | str, receive_buffer_bytes: int | None
+    family: socket.AddressFamily,
+    address: tuple[str, int] | str,
+    receive_buffer_bytes: int | None,
+    source: str | None = None,
 ) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
+    if source is not None:
+        sock.bind((source, 0))
     if receive_buffer_bytes is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     sock.settimeout(DEADLINE_S)

@@ -1,0 +1,1 @@
+"""Shared helpers of the tests of Spark: sessions, drivers that are killed, logs, and the reference in plain Python."""
