@@ -141,9 +141,7 @@ def test_messages_that_wait_when_their_peer_is_gone(ends: bool, problem: Excepti
         for connection in (owner, setter):
             connection.connection_made(Endless())
         owner.data_received(_encode({"method": "add", "params": {"path": "x", "value": 0}}))
-        sets = [
-            {"method": "set", "params": {"path": "x", "value": number, "note": "x" * 20_000}} for number in range(200)
-        ]
+        sets = map(_set, range(200))
         setter.data_received(b"".join(map(_encode, sets)))
         assert setter.session is not None
         assert setter.session.turn_over
@@ -158,6 +156,72 @@ def test_messages_that_wait_when_their_peer_is_gone(ends: bool, problem: Excepti
 
     handled = asyncio.run(run())
     assert (handled == 200) is counts
+
+
+def _set(number: int) -> dict[str, Any]:
+    return {"method": "set", "params": {"path": "x", "value": number, "note": "x" * 20_000}}
+
+
+def _fetch(number: int) -> dict[str, Any]:
+    return {"id": number, "method": "fetch", "params": {"id": number, "path": {"equals": "x"}}}
+
+
+def test_a_peer_leaves_whose_fetches_waited() -> None:
+    """A peer that has closed is gone once all is handled, also if fetches in between waited for turns of their own."""
+
+    async def run() -> int:
+        daemon = Daemon(Config(tcp=None, ws=None, unix=None, binary=None, binary_unix=None, turn_us_max=1))
+        owner, peer = StreamConnection(daemon, "tcp"), StreamConnection(daemon, "tcp")
+        for connection in (owner, peer):
+            connection.connection_made(Endless())
+        owner.data_received(_encode({"method": "add", "params": {"path": "x", "value": 0}}))
+        messages = [make(number) for number in range(50) for make in (_set, _fetch)]
+        peer.data_received(b"".join(map(_encode, messages)))
+        assert peer.eof_received()
+        session = peer.session
+        assert session is not None
+        async with asyncio.timeout(60):
+            while not session.gone:
+                await asyncio.sleep(0)
+        return int(owner.transport.written.count(b'"value"'))  # type: ignore[attr-defined]
+
+    assert asyncio.run(run()) == 50
+
+
+class Unread(Endless):
+    """A transport of a peer that reads nothing of what it is sent."""
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+
+def test_a_peer_leaves_that_was_left_waiting_for_its_reading() -> None:
+    """A peer that has closed with too much unread is gone when its connection is, and what it sent counts."""
+
+    async def run() -> int:
+        config = Config(tcp=None, ws=None, unix=None, binary=None, binary_unix=None, unread_bytes_max=1000)
+        daemon = Daemon(config)
+        owner, peer = StreamConnection(daemon, "tcp"), StreamConnection(daemon, "tcp")
+        owner.connection_made(Endless())
+        peer.connection_made(Unread())
+        owner.data_received(_encode({"method": "add", "params": {"path": "x", "value": "x" * 5000}}))
+        get = {"id": 1, "method": "get", "params": {}}
+        peer.data_received(_encode(get))
+        await asyncio.sleep(0)
+        peer.pause_writing()
+        sets = [_set(number) for number in range(10)]
+        peer.data_received(b"".join(map(_encode, [get, *sets])))
+        session = peer.session
+        assert session is not None
+        assert session.stalled
+        peer.eof_received()
+        peer.connection_lost(None)
+        async with asyncio.timeout(60):
+            while not session.gone:
+                await asyncio.sleep(0)
+        return int(owner.transport.written.count(b'"value"'))  # type: ignore[attr-defined]
+
+    assert asyncio.run(run()) == 10
 
 
 def _encode(message: Any) -> bytes:

@@ -138,6 +138,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.outbox.close()
         self._daemon.lost(self)
+        self._end_stall()  # it will never read what it was sent
         self._catch_up()
         # A peer that has closed in order after its last message: what it sent still counts, also if it does not take
         # the answers any more, which resets the connection. A reset without that drops what waits.
@@ -211,8 +212,13 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.outbox.resume()
+        if not self.outbox.slow:
+            self._end_stall()
+
+    def _end_stall(self) -> None:
+        """Go on with a peer that has waited because it left too much unread."""
         session = self.session
-        if session is not None and session.stalled and not self.outbox.slow:
+        if session is not None and session.stalled:
             # The request that made it wait is first in its queue, and is handled in its next turn.
             session.stalled, session.turn_over = False, True
             self._turns.defer(self)
@@ -311,6 +317,8 @@ class Connection(asyncio.Protocol):
         self._pass_on(session, self._bus.next_turn(session))
         if self._unread and not session.held:
             self._read_on(session)
+        if self._ended:
+            self._catch_up()
         if self._has_rest() or session.held:
             return
         self._after(session)
@@ -392,9 +400,10 @@ class Connection(asyncio.Protocol):
         waiting, session.waiting = session.waiting, []
         if waiting:
             self._receive(session, waiting)
-        if session.turn_over or (self._unread and not session.held):
+        # A peer that has closed leaves in its next turn.
+        if session.turn_over or (not session.held and (self._unread or self._ended)):
             self._wait_for_turn()
-        elif not session.held and not self._ended and not self.transport.is_closing():
+        elif not session.held and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _refuse(self, session: Session, problem: str) -> None:
