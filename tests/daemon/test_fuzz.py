@@ -120,10 +120,14 @@ DEEP = {
 }
 
 
-@pytest.fixture(scope="module")
-def fuzzed() -> Iterator[Daemon]:
-    """A daemon for all tests of this file, with a moderate limit on messages; it does not ping between two answers."""
-    with Daemon.start("--message-bytes-max", "4000000", "--ws-ping-s", "0") as daemon:
+@pytest.fixture(scope="module", params=["2000", "50"], ids=["turns as usual", "short turns"])
+def fuzzed(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    """A daemon for all tests of this file, with a moderate limit on messages; it does not ping between two answers.
+
+    With short turns messages wait for their next turn, as they do on a busy machine.
+    """
+    limits = ("--message-bytes-max", "4000000", "--turn-us-max", request.param)
+    with Daemon.start(*limits, "--ws-ping-s", "0") as daemon:
         yield daemon
 
 
