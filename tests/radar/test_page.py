@@ -164,6 +164,14 @@ def test_another_link_in_the_same_tab(page: Page, owner: jetbus.Peer) -> None:
     page.get_by_role("heading", name="plant/pump/speed").wait_for()
 
 
+def test_a_link_while_the_page_writes_its_own(page: Page, owner: jetbus.Peer) -> None:
+    """A pasted link is opened also if the page writes its address before it hears of the link."""
+    owner.add_state("plant/pump/speed", 5)
+    page.get_by_text("plant", exact=True).wait_for()
+    page.evaluate("location.hash = 'path=plant/pump/speed'; history.replaceState(null, '', '#open=plant')")
+    page.get_by_role("heading", name="plant/pump/speed").wait_for()
+
+
 def test_a_hidden_tab_does_nothing(page: Page, owner: jetbus.Peer) -> None:
     """While the tab is hidden it is sent no values; shown again, it goes on."""
     from playwright.sync_api import expect

@@ -412,7 +412,11 @@ export function putInLink(name: string, text: Signal<string>): void {
 }
 
 // The address that the page writes itself causes no such event: another link was pasted, or is being gone back to.
-addEventListener("hashchange", () => location.reload());
+// Until the event comes, the page may have written its own address over that of the link.
+addEventListener("hashchange", (event) => {
+  history.replaceState(null, "", event.newURL);
+  location.reload();
+});
 
 function readLink(): void {
   const path = arrived.get("path");
