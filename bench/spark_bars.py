@@ -192,7 +192,7 @@ def cpu_s() -> float:
             ticks += sum(int(part) for part in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:15])
             for task in Path(f"/proc/{pid}/task").iterdir():
                 waiting += [int(child) for child in (task / "children").read_text().split()]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
     return ticks / os.sysconf("SC_CLK_TCK")
 
