@@ -56,7 +56,7 @@ from jetbus.spark.requests import MINUTE_US, REQUESTS, complete_requests, open_r
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
 from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, schema_of
 from jetbus.spark.sink import STATES_MAX
-from jetbus.spark.sql_text import quote, run, select, write_map
+from jetbus.spark.sql_text import persist, quote, run, select, write_map
 from jetbus.spark.store import DEFAULT_PARTITION, Store, WrittenFile, day_of, delta_schema
 from jetbus.spark.tables import with_documents, with_values
 from jetbus.spark.timeline import SIGNS, availability, history, open_paths, timeline
@@ -295,8 +295,8 @@ class _Batch:
 
     def _persist(self, rows: DataFrame) -> DataFrame:
         """Keep rows in memory until the batch has been made."""
-        self._persisted.append(rows.persist())
-        return rows
+        self._persisted.append(rows)
+        return persist(rows)
 
     def _carried(self, name: str, partitions: Sequence[tuple[str, str, Any]] = ()) -> DataFrame | None:
         """Read a table of carried rows as of the last batch; None if there is nothing in it."""
@@ -461,7 +461,7 @@ class _Batch:
         rows = self._needed_rows(line)
         jobs: list[Job] = []
         if self.is_small:
-            self._persist(rows)
+            rows = self._persist(rows)
             jobs.append(partial(self.write, "history", rows, is_row=_IS_HISTORY))
         else:
             rows = self._read(self.write("history", rows, is_row=_IS_HISTORY), rows.schema)
@@ -490,11 +490,11 @@ class _Batch:
             values = self._gather(self.spark.createDataFrame([], TABLES["history"].schema))
         self._describe("rollups")
         parts = window_parts(values, clock, carried)
-        jobs: list[Job] = [lambda: self.write("carried_windows", open_windows(parts))]
         if sizes:
-            self._persist(parts)
-            jobs.append(lambda: self.write("rollups", complete_windows(parts)))
-        _run_all(jobs)
+            # One after the other: at the same time, each would sum up all parts before the other has them in memory.
+            parts = self._persist(parts)
+            self.write("rollups", complete_windows(parts))
+        self.write("carried_windows", open_windows(parts))
 
     def _is_crossed(self, size_us: int) -> bool:
         """Return True if time has come to the end of windows of a size; nobody knows of a bus that is new."""

@@ -351,6 +351,7 @@ class Pipeline:
                 # Kept until Spark reports on the batch, since only Spark knows how long all of it took.
                 self._made[number] = made
                 if self._publishing is not None:
+                    rows.sparkSession.sparkContext.setJobDescription(f"batch {made.number}: publish")
                     with settings_for(rows.sparkSession, is_small=is_small):
                         self._publishing.show_batch(rows.sparkSession, made)
                 # After the commit: what fails from here on ends the run, but the events are in the tables.

@@ -138,67 +138,63 @@ def _start(us: str, size_us: int) -> str:
 def _by_second(numbers: str) -> str:
     """Sum up heads by second, each with its weight in the minute and the hour, too, and tails by their windows."""
     # The head of a carried value is in the parts of the batch in which it came. Only its tail and its shortfall are
-    # new.
-    is_new = "(before_seq is null or seq > before_seq)"
+    # new. All that elements are made of is computed first, each once: generated code above 8 KB is never compiled.
+    rows = select(
+        numbers,
+        *("bus", "path", "seq", "x", "unit", "begin_us", "end_us", "coalesce(quality, 'good') = 'good' as good"),
+        "before_seq is null or seq > before_seq as is_new",
+        *(f"{_start('begin_us', us)} as begun_{size}" for size, us in WINDOWS_US.items()),
+        *(f"{_start('end_us', us)} as ended_{size}" for size, us in WINDOWS_US.items()),
+    )
     # A value that is still in force is weighed to the end of its window; ``_shortfall`` takes back what was too much.
-    weights = {
-        size: f"if({is_new}, least(coalesce(end_us, {ends}), {ends}) - begin_us, 0L)"
+    weights = [
+        f"least(coalesce(end_us, begun_{size} + {us}L), begun_{size} + {us}L) - begin_us as head_{size}"
         for size, us in WINDOWS_US.items()
-        for ends in [f"({_start('begin_us', us)} + {us}L)"]
-    }
-    head = _element("1s", _start("begin_us", _SECOND_US), f"if({is_new}, 1L, 0L)", weights)
-    others = [one for size, us in WINDOWS_US.items() for one in (_tail(size, us), _shortfall(size, us, is_new))]
-    ends_inside = f"{_start('begin_us', _SECOND_US)} = {_start('end_us', _SECOND_US)}"
+    ]
+    head = "if(is_new, named_struct('size', '1s', 'start_us', begun_1s, 'came', true, 'us', 0L), null)"
+    others = [one for size, us in WINDOWS_US.items() for one in (_tail(size), _shortfall(size, us))]
     # Most values end in the second they came in, and have nothing but a head.
-    elements = f"if({is_new} and coalesce({ends_inside}, true), array({head}), array({head}, {', '.join(others)}))"
-    is_good = "coalesce(quality, 'good') = 'good' as good"
-    rows = select(numbers, "bus", "path", "seq", "x", "unit", is_good, f"explode({elements}) as part")
-    rows = select(rows, "bus", "path", "seq", "x", "unit", "good", "part.*", where="part is not null")
-    came, came_seq = "if(came = 1, x, null)", "if(came = 1, seq, null)"
-    weighed = [f"sum(us_{size}) as us_{size}" for size in WINDOWS_US]
-    areas = [f"sum(x * us_{size} / 1e6D) as area_{size}" for size in WINDOWS_US]
-    goods = [f"sum(if(good, us_{size}, 0L)) as good_{size}" for size in WINDOWS_US]
-    return _grouped(
+    elements = f"if(is_new and coalesce(begun_1s = ended_1s, true), array({head}), array({head}, {', '.join(others)}))"
+    rows = select(rows, "bus", "path", "seq", "x", "unit", "good", *weights, f"explode({elements}) as part")
+    rows = select(rows, "* except (part)", "part.*", where="part is not null")
+    came, came_seq = "if(came, x, null)", "if(came, seq, null)"
+    us = {size: f"if(came, head_{size}, if(size = '{size}', us, 0L))" for size in WINDOWS_US}
+    # By unit, too, which ``_added`` decides on: texts that are no keys would keep Spark from summing up by hash.
+    return select(
         rows,
-        "sum(came) as count",
+        *_WINDOW,
+        "unit",
+        "count_if(came) as count",
         f"min({came}) as min",
         f"max({came}) as max",
         f"avg({came}) as mean",
-        f"coalesce(var_pop({came}) * sum(came), 0D) as squares",
+        f"coalesce(var_pop({came}) * count_if(came), 0D) as squares",
         f"min_by(x, {came_seq}) as first",
         f"max_by(x, {came_seq}) as last",
         f"min({came_seq}) as first_seq",
         f"max({came_seq}) as last_seq",
-        f"max_by(unit, {came_seq}) as unit",
-        *weighed,
-        *areas,
-        *goods,
+        *(f"sum({weight}) as us_{size}" for size, weight in us.items()),
+        *(f"sum(x * {weight} / 1e6D) as area_{size}" for size, weight in us.items()),
+        *(f"sum(if(good, {weight}, 0L)) as good_{size}" for size, weight in us.items()),
+        group=", ".join((*_WINDOW, "unit")),
     )
 
 
-def _grouped(rows: str, *sums: str) -> str:
-    return select(rows, *_WINDOW, *sums, group=", ".join(_WINDOW))
+def _element(size: str, start: str, us: str) -> str:
+    """Make one element of a row: for how long the value weighs in a window."""
+    return f"named_struct('size', '{size}', 'start_us', {start}, 'came', false, 'us', {us})"
 
 
-def _element(size: str, start: str, came: str, weights: Mapping[str, str]) -> str:
-    """Make one element of a row: how many values came in a window, and for how long the value weighs in it."""
-    us = ", ".join(f"'us_{name}', {weights.get(name, '0L')}" for name in WINDOWS_US)
-    return f"named_struct('size', '{size}', 'start_us', {start}, 'came', {came}, {us})"
-
-
-def _tail(size: str, size_us: int) -> str:
+def _tail(size: str) -> str:
     """Make the element of the window that a value ended in, where that is a later one."""
-    start = _start("end_us", size_us)
-    return (
-        f"if({start} > begin_us and end_us > {start}, {_element(size, start, '0L', {size: f'end_us - {start}'})}, null)"
-    )
+    start = f"ended_{size}"
+    return f"if({start} > begin_us and end_us > {start}, {_element(size, start, f'end_us - {start}')}, null)"
 
 
-def _shortfall(size: str, size_us: int, is_new: str) -> str:
+def _shortfall(size: str, size_us: int) -> str:
     """Make the element that takes back the time by which a carried value ended before its window did."""
-    start = _start("begin_us", size_us)
-    short = f"end_us - {start} - {size_us}L"
-    return f"if(not {is_new} and {short} < 0, {_element(size, start, '0L', {size: short})}, null)"
+    short = f"end_us - begun_{size} - {size_us}L"
+    return f"if(not is_new and {short} < 0, {_element(size, f'begun_{size}', short)}, null)"
 
 
 def _by_size(seconds: str) -> str:
@@ -223,8 +219,9 @@ def _added(parts: str) -> str:
     """
     window = f"over (partition by {', '.join(_WINDOW)})"
     rows = select(parts, "*", f"sum(count * mean) {window} / nullif(sum(count) {window}, 0) as common")
-    return _grouped(
+    return select(
         rows,
+        *_WINDOW,
         "sum(count) as count",
         "min(min) as min",
         "max(max) as max",
@@ -238,4 +235,5 @@ def _added(parts: str) -> str:
         "min(first_seq) as first_seq",
         "max(last_seq) as last_seq",
         "max_by(unit, last_seq) as unit",
+        group=", ".join(_WINDOW),
     )

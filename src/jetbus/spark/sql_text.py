@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
-__all__ = ["condition", "join", "quote", "run", "select", "write_map"]
+__all__ = ["condition", "join", "persist", "quote", "run", "select", "write_map"]
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "$": "\\u0024", "{": "{{", "}": "}}"})
 """Spark replaces ${NAME} by settings, even within a text."""
@@ -57,3 +57,13 @@ def run(text: str, **frames: DataFrame) -> DataFrame:
     """Return the frame of a query; nothing is computed yet."""
     spark = next(iter(frames.values())).sparkSession
     return spark.sql(text, None, **frames)
+
+
+def persist(rows: DataFrame) -> DataFrame:
+    """Persist a frame; gives a frame of the same rows that queries can name any number of times.
+
+    ``run`` has Spark make a view of each frame and drop it again. With a view Spark also forgets what is persisted of
+    the very same plan, so that the frame itself would be computed anew by each query. A plan on top of it is safe; the
+    filter that keeps everything is optimized away.
+    """
+    return rows.persist().where("true")

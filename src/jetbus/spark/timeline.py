@@ -39,6 +39,12 @@ _IS_VALUE = "event in ('add', 'change')"
 _IS_CHANGE = "(not carried and event = 'change')"
 _ENDS_BY_NEXT = "(next_seq is not null and (cut_seq is null or next_seq < cut_seq))"
 _NO_DESCRIPTION = ("cast(null as string) as unit", "cast(null as string) as misfit")
+_GAP_US = (
+    f"if({_IS_VALUE}, greatest(unix_micros(valid_to) - unix_micros(ts), if(carried, stay.quiet_us, null)), null)"
+    " as gap_us"
+)
+"""Longest time without a change that ends with this row."""
+_NEVER = "9223372036854775807L"
 _BEGINS = "(event = 'add' or before_event is null or before_event = 'remove' or before_cut < seq)"
 """A stay begins: the path was added, was not there, or was cut off since."""
 
@@ -77,6 +83,7 @@ def timeline(
         f"lag(event) {_IN_ORDER} as before_event",
         f"lag(cut_seq) {_IN_ORDER} as before_cut",
         f"sum(if({_IS_CHANGE}, 1L, 0L)) {_SO_FAR} as changes",
+        f"sum(if(event = 'change', 0L, 1L)) {_SO_FAR} as breaks",
     )
     # A path that was carried several times since the last fold goes on from the newest of these rows.
     rows = select(
@@ -100,13 +107,12 @@ def timeline(
         # ``last`` passes over nulls, so a stay whose owner is unknown has an empty text until the totals are made.
         f"last(case when begins then coalesce(peer, '') when goes_on then coalesce(stay.owner, '') end, true) {_SO_FAR}"
         " as owner",
-        "greatest(unix_micros(valid_to) - unix_micros(ts), if(carried, stay.quiet_us, null)) as gap_us",
+        # Breaks and cuts never fall either, and do not change within a stay: the greatest is that of the latest stay.
+        f"max(struct(coalesce(cut_seq, {_NEVER}), breaks, {_GAP_US})) {_SO_FAR}.gap_us as quiet_us",
     )
-    # Stays follow one another, so the greatest pair is that of the latest stay.
-    rows = select(rows, "*", f"max(struct(stay_seq, gap_us)) {_SO_FAR} as quiet")
     totals = (
         "named_struct('seq', stay_seq, 'since', since, 'owner', nullif(owner, ''), "
-        "'changes', changes - changes_before, 'quiet_us', quiet.gap_us)"
+        "'changes', changes - changes_before, 'quiet_us', quiet_us)"
     )
     rows = select(
         rows,
