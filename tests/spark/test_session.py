@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +23,29 @@ def test_a_running_session_is_used(spark: SparkSession) -> None:
     """An existing session is used; it is in UTC."""
     assert session("local[7]").sparkContext is spark.sparkContext
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@pytest.mark.parametrize("place", ["option", "environment"])
+def test_another_collector(place: str, tmp_path: Path) -> None:
+    """A session takes options of Java, also those that replace our own choice of a garbage collector."""
+    program = (
+        "import sys; from jetbus.spark import session\n"
+        "spark = session('local[1]', spark__driver__extraJavaOptions=sys.argv[1])\n"
+        "print(spark.range(3).count(), spark.conf.get('spark.driver.extraJavaOptions'))\n"
+    )
+    collector = "-XX:+UseSerialGC"
+    words, extra = (f"{collector} -Dours=1", "") if place == "option" else ("-Dours=1", collector)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, words],
+        cwd=tmp_path,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": extra},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("3 -Dlog4j2.configurationFile=")
+    assert ended.stdout.endswith(f"log4j2.properties {words}\n")
 
 
 def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

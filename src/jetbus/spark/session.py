@@ -40,7 +40,10 @@ PORT_MIN, PORT_MAX = 1024, 65535
 SHUFFLES_PER_CORE = 1
 _JAVA = "spark.driver.extraJavaOptions"
 _OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")
-_LOGGING = Path(__file__).with_name("log4j2.properties")
+_LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
+"""Environment variables that may have options of Java."""
 
 SETTINGS: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -88,11 +91,8 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder: Any = SparkSession.builder.master(chosen).appName(name).config("spark.driver.memory", memory)
     own = {key.replace("__", "."): value for key, value in settings.items()}
-    defaults = _defaults(chosen)
-    if _JAVA in own:
-        # Added, not replaced, or the logging of Java would fall back to Spark's own.
-        own[_JAVA] = f"{defaults[_JAVA]} {own[_JAVA]}"
-    for key, value in {**defaults, **own}.items():
+    own[_JAVA] = _java_options(own.get(_JAVA, ""))
+    for key, value in {**_defaults(chosen), **own}.items():
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
     return made
@@ -127,8 +127,16 @@ def _defaults(master: str) -> dict[str, str]:
         **SETTINGS,
         **(LOCAL_SETTINGS if local else {}),
         "spark.sql.shuffle.partitions": str(_cores(master) * SHUFFLES_PER_CORE),
-        _JAVA: f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
+
+
+def _java_options(wanted: str) -> str:
+    """Return options of Java besides those that are wanted: the logging, and a garbage collector if none is chosen."""
+    # This collector has the least work in all: large batches take a tenth less of the processor than with Java's own
+    # choice, and nobody waits for its pauses. Java does not start with two of them.
+    everywhere = " ".join([wanted, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
+    collector = [] if _COLLECTOR.search(everywhere) else ["-XX:+UseParallelGC"]
+    return " ".join([_LOGGING, *collector, wanted]).strip()
 
 
 def count_cores(spark: SparkSession) -> int:
