@@ -60,6 +60,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.pollingDelay": "20ms",
     # One batch runs more generated classes than the default cache of 100 holds; it would compile all of them each time.
     "spark.sql.codegen.cache.maxEntries": "4000",
+    # What a batch keeps in memory is read once or twice: to look for the best compression takes longer than all else.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # To remember where in Python each expression was made takes two calls to Java for each of them.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.level": "ERROR",
