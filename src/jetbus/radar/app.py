@@ -22,7 +22,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from jetbus.errors import Invalid, JetError
 from jetbus.journal import BadInstant, JournalError
@@ -175,8 +175,8 @@ class _Radar:
                 task = asyncio.create_task(session.receive(text))
                 requests.add(task)
                 task.add_done_callback(requests.discard)
-        except WebSocketDisconnect:
-            pass
+        except (WebSocketDisconnect, WebSocketDisconnected):
+            pass  # the second comes after a message of the session met a connection that was lost
         finally:
             for task in (running, *requests):
                 task.cancel()
