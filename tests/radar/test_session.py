@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
 import jetbus
+from jetbus.radar.app import RadarSettings, create_app
+from jetbus.testing import running_daemon
 
 
 def test_bytes_reach_the_tab(radar: str, owner: jetbus.Peer) -> None:
@@ -101,3 +104,29 @@ def test_limits_and_mistakes_of_restore(tab: Tab) -> None:
     """Too many paths, and instants that cannot be read, are refused with a sentence."""
     assert "at most 5000" in tab.ask("restore", rule="**", instant=0, paths=["a"] * 5001)["message"]
     assert "soon" in tab.ask("compare", rule="**", instant="soon")["message"]
+
+
+def test_a_tab_that_is_lost_while_it_is_written_to() -> None:
+    """A tab whose connection is found lost by a message to it ends without an error."""
+
+    async def run(url: str) -> None:
+        lost = asyncio.Event()
+        incoming = iter([{"type": "websocket.connect"}])
+
+        async def receive() -> dict[str, Any]:
+            for message in incoming:
+                return message
+            await lost.wait()
+            return {"type": "websocket.receive", "text": "{}"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "websocket.send":
+                lost.set()
+                raise OSError("the connection is lost")
+
+        scope = {"type": "websocket", "path": "/ws", "headers": [(b"host", b"127.0.0.1")], "server": ("127.0.0.1", 80)}
+        async with asyncio.timeout(60):
+            await create_app(RadarSettings(url=url))(scope, receive, send)
+
+    with running_daemon() as daemon:
+        asyncio.run(run(daemon.url))
