@@ -68,8 +68,7 @@ HERE = {
     "spark.executor.cores   4": "spark.executor.cores   1",
     "spark.cores.max        16": f"spark.cores.max        {WORKERS}",
     "driver.example": "127.0.0.1",
-    # The same as a program, which prints a line of JSON for each batch.
-    "jet pipeline run": f"{sys.executable} -m jetbus.spark.run",
+    "jet pipeline run": f"{sys.executable} -m jetbus.cli pipeline run",
     "--tables /srv": "--tables file:///srv",
     "--every 10s": "--every 100ms",
 }

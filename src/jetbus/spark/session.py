@@ -35,8 +35,6 @@ __all__ = [
 ]
 
 MEMORY = "2g"
-PORT_MIN, PORT_MAX = 1024, 65535
-"""The ports that Spark takes for its UI."""
 SHUFFLES_PER_CORE = 1
 _JAVA = "spark.driver.extraJavaOptions"
 _OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")

@@ -15,11 +15,12 @@ from support.spark.machines import FOR_FEW_ROWS, environment
 WAITING = """
 import sys
 from jetbus.spark import session
-from jetbus.spark.run import main
+from jetbus.cli.main import main
 session("local[1]")
-sys.exit(main(sys.argv[1:]) if sys.stdin.readline() else 1)
+if sys.stdin.readline():
+    main(sys.argv[1:])
 """
-"""``python -m jetbus.spark.run`` with a Spark that is up already and waits for a line to begin."""
+"""``python -m jetbus.cli`` with a Spark that is up already and waits for a line to begin."""
 
 
 def start(
@@ -30,10 +31,10 @@ def start(
     settings: Mapping[str, str] = FOR_FEW_ROWS,
 ) -> subprocess.Popen[str]:
     """Start a pipeline over these journals, in a process group of its own; one that ``waits`` begins with ``begin``."""
-    places = [word for journal in journals for word in ("--journal", journal)]
-    program = ("-c", WAITING) if waits else ("-m", "jetbus.spark.run")
+    words = ["pipeline", "run", *(word for journal in journals for word in ("--journal", journal))]
+    program = ("-c", WAITING) if waits else ("-m", "jetbus.cli")
     return subprocess.Popen(
-        [sys.executable, *program, *places, "--tables", str(tables), "--master", "local[1]", *options],
+        [sys.executable, *program, *words, "--tables", str(tables), "--master", "local[1]", *options],
         stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
