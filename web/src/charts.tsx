@@ -4,12 +4,13 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Json } from "./bus";
 import { HistoryChart } from "./chart";
-import { showInstant, showValue } from "./format";
+import { showValue } from "./format";
 import { type HistoryEvent, loadEvents } from "./history";
 import { LoginHint } from "./login";
+import { Moment } from "./moment";
 import { PathField } from "./pathfield";
 import type { Range } from "./range";
-import { liveTree, putInLink, status, travel, view } from "./store";
+import { liveTree, putInLink, status, view } from "./store";
 import { METHOD } from "./tree";
 
 const EVENTS_SHOWN = 200;
@@ -174,14 +175,7 @@ export function Events({ sources, range }: { sources: string[]; range: Range }) 
             {events.map((event) => (
               <tr key={event.seq}>
                 <td>
-                  <button
-                    type="button"
-                    class="link mono"
-                    title="Show everything as it was then"
-                    onClick={() => travel(event.ts).catch(() => {})}
-                  >
-                    {showInstant(event.ts)}
-                  </button>
+                  <Moment ts={event.ts} />
                 </td>
                 {sources.length > 1 && <td>{event.path}</td>}
                 <td class="quiet">{event.event}</td>

@@ -14,7 +14,8 @@ import {
 } from "./facts";
 import { showAge, showBytes, showInstant } from "./format";
 import type { HistoryEvent } from "./history";
-import { frame, live, pinPaths, status, travel } from "./store";
+import { Moment } from "./moment";
+import { frame, live, pinPaths, status } from "./store";
 
 const STATS = "$jet/journal/stats";
 const GAPS_SHOWN = 100;
@@ -123,14 +124,7 @@ function Gaps({ events }: { events: HistoryEvent[] }) {
               {events.map((event) => (
                 <tr key={event.seq}>
                   <td>
-                    <button
-                      type="button"
-                      class="link mono"
-                      title="Show everything as it was then"
-                      onClick={() => travel(event.ts).catch(() => {})}
-                    >
-                      {showInstant(event.ts)}
-                    </button>
+                    <Moment ts={event.ts} />
                   </td>
                   <td class={event.event === "gap" ? "problem" : ""}>{KINDS[event.event] ?? event.event}</td>
                   <td class="quiet">{describeDetail(event.detail ?? "")}</td>
