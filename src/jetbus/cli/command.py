@@ -17,6 +17,7 @@ import click
 
 from jetbus.cli import target
 from jetbus.cli.arguments import read_duration
+from jetbus.cli.errors import usage_error
 from jetbus.cli.output import FORMATS
 
 if TYPE_CHECKING:
@@ -43,6 +44,17 @@ class Duration(click.ParamType[float]):
     def convert(self, value: object, _param: click.Parameter | None, _ctx: click.Context | None) -> float:
         # click converts defaults as well, which are given in seconds.
         return value if isinstance(value, float) else read_duration(str(value))
+
+
+class Format(click.Choice[str]):
+    """Parameter type for an output format; says how to write a file if it is given one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if "." in str(value):
+            has_to = ctx is not None and any("--to" in one.opts for one in ctx.command.params)
+            way = f"--to {value}" if has_to else f"> {value}"
+            raise usage_error(f"--output takes a format such as jsonl or csv, not a file; write to one with {way}")
+        return super().convert(value, param, ctx)
 
 
 class LivePath(click.ParamType[str]):
@@ -89,7 +101,7 @@ _BUS = (
 _OUTPUT = (
     click.Option(
         ["--output", "-o", "form"],
-        type=click.Choice(FORMATS),
+        type=Format(FORMATS),
         help="output format; default: table on a terminal, jsonl in a pipe",
     ),
 )
