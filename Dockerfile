@@ -16,7 +16,7 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION=$VERSION pip wheel --no-cache-dir --no-deps -
 
 FROM python:3.13-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir "$(echo /wheels/jetbus-*.whl)[history]" \
+    pip install --no-cache-dir "$(echo /wheels/jetbus-*.whl)[daemon,history]" \
     && useradd --system --create-home --home-dir /var/lib/jetd jetd
 USER jetd
 VOLUME /var/lib/jetd

@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "hbk": WORDS,
     "loops": (),
     "supervise": (),
+    "programs": (),
     "rules": ("errors", "json_types", "paths", "luapattern"),
     "wire": WORDS,
     "bus": (*WORDS, "wire"),
@@ -41,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "demo": (*WORDS, "peer", "spark"),
     "cli": (
         *(*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "recorder", "player", "daemon", "testing"),
-        *("spark", "radar", "demo", "hbk"),
+        *("spark", "radar", "demo", "hbk", "programs"),
     ),
 }
 """Each part of the house and the parts it may import besides itself; parts that are not built yet are simply absent."""

@@ -43,7 +43,7 @@ def asked(name: str) -> list[Requirement]:
         return [Requirement(each) for each in PROJECT["dependency-groups"][name]]
     extras = PROJECT["project"]["optional-dependencies"]
     wanted, found = (
-        [{"bus": "radar", "run": "all", "dev": "dev"}[name]],
+        list({"bus": ["daemon", "radar"], "run": ["all"], "dev": ["dev"]}[name]),
         list(PROJECT["project"]["dependencies"]),
     )
     if name != "dev":

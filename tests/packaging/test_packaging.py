@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import jetbus
 from jetbus.peer import handles
+from jetbus.testing import running_daemon
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("jetbus", "pyspark_jet")
@@ -52,10 +54,10 @@ def wheel(released: Path) -> Path:
 
 
 def installed(folder: Path, wheel: Path, extra: str) -> Path:
-    """The programs of a fresh environment with just the wheel and one extra."""
+    """The programs of a fresh environment with just the wheel and some extras."""
     run(sys.executable, "-m", "venv", folder)
     programs = folder / "bin"
-    run(programs / "python", "-m", "pip", "install", "--quiet", f"{wheel}[{extra}]")
+    run(programs / "python", "-m", "pip", "install", "--quiet", f"{wheel}[{extra}]" if extra else wheel)
     return programs
 
 
@@ -167,11 +169,52 @@ def test_the_tag_is_the_version(tmp_path: Path) -> None:
     assert print_version() == "1.2.3"
 
 
+def list_packages(programs: Path) -> set[str]:
+    """Return the names of the packages that an environment has."""
+    program = "import importlib.metadata as m; print(*(each.name for each in m.distributions()))"
+    return set(run(programs / "python", "-c", program).split())
+
+
+def test_a_peer_needs_two_packages(wheel: Path, tmp_path: Path) -> None:
+    """Without an extra a peer works beside msgspec and websockets alone; commands say which extra they need."""
+    programs = installed(tmp_path / "env", wheel, "")
+    assert list_packages(programs) - {"pip", "setuptools"} == {"jetbus", "msgspec", "websockets"}
+    program = """
+import jetbus, sys
+with jetbus.Peer(sys.argv[1]) as owner, jetbus.Peer(sys.argv[2]) as other:
+    owner.add_state("pump/speed", 7, on_set=lambda rpm: min(rpm, 30))
+    print(other.set("pump/speed", 99).value, other.get("pump/speed"))
+"""
+    with running_daemon() as bus:
+        assert run(programs / "python", "-c", program, bus.url, bus.ws_url) == "30 30\n"
+    assert run(programs / "jet", "get", "a", fails=True) == (
+        "jet: click is missing; install it with: pip install 'jetbus[cli]'\n"
+    )
+    assert run(programs / "jetget", fails=True) == run(programs / "jet", fails=True)
+    assert run(programs / "jetd", fails=True) == (
+        "jetd: argon2 is missing; install it with: pip install 'jetbus[daemon]'\n"
+    )
+    assert "the daemon needs argon2-cffi; install it with: pip install 'jetbus[daemon]'" in run(
+        programs / "python", "-c", "import jetbus.testing", fails=True
+    )
+
+
+def test_the_commands_without_a_daemon(wheel: Path, tmp_path: Path) -> None:
+    """With the extra for the command line, jet works; what runs a daemon says which extra it needs."""
+    programs = installed(tmp_path / "env", wheel, "cli")
+    with running_daemon() as bus, jetbus.Peer(bus.url) as owner:
+        owner.add_state("pump/speed", 7)
+        assert run(programs / "jet", "--url", bus.url, "get", "pump/speed", "--output", "value") == "7\n"
+    assert run(programs / "jet", "daemon", fails=True) == (
+        "jet: argon2 is missing; install it with: pip install 'jetbus[daemon]'\n"
+    )
+
+
 def test_pipx_installs_the_commands(wheel: Path, tmp_path: Path) -> None:
-    """pipx puts the commands in place; they work without any extra, and say which one they miss."""
+    """pipx puts the commands in place; they say which extra they miss."""
     programs = tmp_path / "bin"
     home = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(programs), "PIPX_MAN_DIR": str(tmp_path / "man")}
-    run(sys.executable, "-m", "pipx", "install", wheel, variables=home)
+    run(sys.executable, "-m", "pipx", "install", f"{wheel}[daemon]", variables=home)
     commands = {path.name for path in programs.iterdir()}
     assert {"jet", "jetd", "jetcat", "jetget", "jetset", "jetexec", "jetinfo", "jetstate", "jetmethod"} == commands
     with daemon(programs) as url:
@@ -187,7 +230,7 @@ def test_pipx_installs_the_commands(wheel: Path, tmp_path: Path) -> None:
 
 def test_history_alone_remembers(wheel: Path, tmp_path: Path) -> None:
     """With the extra for history a daemon writes a journal and looks back."""
-    programs = installed(tmp_path / "env", wheel, "history")
+    programs = installed(tmp_path / "env", wheel, "daemon,history")
     with daemon(programs, "--journal", str(tmp_path / "journal")) as url:
         owner = add_for(programs, url, "pump/speed", "7")
         owner.terminate()
@@ -195,9 +238,18 @@ def test_history_alone_remembers(wheel: Path, tmp_path: Path) -> None:
     assert run(programs / "jet", "history", "pump/speed", "--journal", tmp_path / "journal", "--output", "jsonl")
 
 
+NEIGHBOURS = ("amqtt", "pandas>=3")
+"""Packages that pin, or need newer versions of, what others restrict."""
+
+
+def test_all_beside_neighbours(wheel: Path) -> None:
+    """Everything can be installed beside packages with strict requirements."""
+    run(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", f"{wheel}[all]", *NEIGHBOURS)
+
+
 def test_spark_finds_the_source(wheel: Path, tmp_path: Path) -> None:
     """With the extra for Spark, format jet is there by name."""
-    programs = installed(tmp_path / "env", wheel, "spark")
+    programs = installed(tmp_path / "env", wheel, "daemon,spark")
     with daemon(programs, "--journal", str(tmp_path / "journal")) as url:
         owner = add_for(programs, url, "pump/speed", "7")
         owner.terminate()

@@ -22,6 +22,7 @@ from jetbus.cli.errors import Code, Failure, describe_error, find_similar, get_e
 from jetbus.cli.output import configure_stream
 from jetbus.cli.tools import TOOLS, run_tool
 from jetbus.errors import JetError
+from jetbus.programs import describe_missing
 
 COMPLETE = "_JET_COMPLETE"
 """Environment variable by which a shell requests completions."""
@@ -217,6 +218,9 @@ def _report(problem: Exception) -> int:
     if isinstance(problem, JetError):
         print_message(describe_error(problem))
         return get_exit_code(problem)
+    if isinstance(problem, ModuleNotFoundError) and (text := describe_missing(problem)):
+        print_message(text)
+        return Code.USAGE
     if isinstance(problem, OSError) and problem.strerror:
         print_message(f"{problem.filename or 'output'}: {problem.strerror}; check the path and its permissions")
         return Code.USAGE

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetbus.cli.arguments import read_value
 from jetbus.cli.errors import Failure, escape
@@ -388,10 +388,3 @@ def run_tool(name: str, words: list[str]) -> int:
     except (ValueError, OverflowError) as problem:  # a malformed address, or a number that JSON cannot represent
         print_error(str(problem))
         return 1
-
-
-def main() -> NoReturn:
-    """Run the tool that the program is named after."""
-    from jetbus.cli.main import main as run
-
-    run()

@@ -48,7 +48,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import argon2
+try:
+    import argon2
+except ModuleNotFoundError as missing:
+    message = "the daemon needs argon2-cffi; install it with: pip install 'jetbus[daemon]'"
+    raise ModuleNotFoundError(message, name="argon2") from missing
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from jetbus.bus.access import Auth
