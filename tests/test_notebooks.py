@@ -29,7 +29,7 @@ def test_pictures_have_titles_and_units(file: Path) -> None:
     pictures = [shown for shown in read_notebook(file) if shown.startswith("picture")]
     assert pictures
     for picture in pictures:
-        title, across, up, *curves = ast.literal_eval(picture.removeprefix("picture: "))
+        across, up, title, *curves = ast.literal_eval(picture.removeprefix("picture: "))
         assert title
         assert curves
         assert all(re.search(r"\(.+\)$", axis) for axis in (across, up)), (across, up)

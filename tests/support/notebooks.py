@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import re
-import sys
-from collections.abc import Iterator
+import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,16 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 def run_notebook(file: Path) -> list[str]:
-    """Run the cells of a notebook in its folder; return what they show."""
-    with contextlib.chdir(EXAMPLES), _importing_from(EXAMPLES):
-        notebook: dict[str, Any] = importlib.import_module("notebooks").run_notebook(file)
+    """Run the cells of a notebook in an empty folder, as after a download of it alone; return what they show."""
+    runner = runpy.run_path(str(EXAMPLES / "notebooks.py"))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        notebook: dict[str, Any] = runner["run_notebook"](file)
     return _show(notebook)
 
 
 def read_notebook(file: Path) -> list[str]:
     """Return what the cells of a notebook have shown when it was stored."""
     return _show(json.loads(file.read_text(encoding="utf-8")))
-
-
-@contextlib.contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
 
 
 def _show(notebook: dict[str, Any]) -> list[str]:
@@ -50,5 +41,5 @@ def _show(notebook: dict[str, Any]) -> list[str]:
 
 
 def _read_titles(svg: str) -> list[str]:
-    """The texts of a picture that are no numbers: its title, its axes and the names of its curves."""
-    return [text for text in re.findall(r">([^<]+)</text>", svg) if not re.fullmatch(r"-?[\d.e+-]+", text)]
+    """Return the texts of a picture that are not numbers: its axes, its title and the names of its curves."""
+    return [text for text in re.findall(r">([^<]+)</text>", svg) if not re.fullmatch(r"[−-]?[\d.e+-]+", text)]
