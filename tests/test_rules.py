@@ -584,7 +584,6 @@ MATCHERS: dict[str, tuple[Any, list[str], list[str]]] = {
     "match as text": ({"match": "^a"}, ["ab"], ["ba"]),
     "but not": ({"match": ["^a"], "unmatch": ["z$", "y$"]}, ["a", "azb"], ["az", "ay", "b"]),
     "only but not": ({"unmatch": ["z$"]}, ["a", "zb"], ["z", "az"]),
-    "null lists": ({"match": None, "unmatch": None}, ["a", ""], []),
     "dots are any character": ("a.c", ["abc", "a/c"], ["ac"]),
     "case matters": ("A", ["A"], ["a"]),
 }
@@ -606,6 +605,10 @@ REFUSED_MATCHERS: dict[str, tuple[Any, type[Exception]]] = {
     "match has a number": ({"match": ["a", 1]}, WrongType),
     "unmatch is an object": ({"unmatch": {}}, WrongType),
     "malformed pattern": ("[a", InvalidRule),
+    "no pattern": ({}, InvalidRule),
+    "empty lists": ({"match": [], "unmatch": None}, InvalidRule),
+    "misspelt": ({"mach": ["a"]}, InvalidRule),
+    "misspelt beside a right one": ({"match": ["a"], "unmach": ["b"]}, InvalidRule),
     "malformed pattern in a list": ({"match": ["a"], "unmatch": ["%"]}, InvalidRule),
     "too many patterns": ({"match": ["a"] * RULES_MAX, "unmatch": ["b"]}, InvalidRule),
 }

@@ -125,7 +125,7 @@ def test_slow_peer(bus: Bus, owner: Peer) -> None:
 
 IGNORED: dict[str, dict[str, Any]] = {
     "sorted": {"together": True, "sort": {}},
-    "legacy": {"together": True, "matcher": {}},
+    "legacy": {"together": True, "matcher": "."},
     "no true": {"together": 1},
 }
 

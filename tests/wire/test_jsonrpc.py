@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from jetbus.errors import InvalidRequest, MissingParam, ParseError, UnknownService, WrongType
+from jetbus.errors import InvalidRequest, MissingParam, ParseError, WrongType
 from jetbus.wire import jsonrpc
 from jetbus.wire.jsonrpc import (
     ABSENT,
@@ -346,7 +346,7 @@ def test_bad_ids(raw: bytes) -> None:
 @pytest.mark.parametrize("raw", [b"1", b"null", b"[]", b"true"])
 def test_method_is_a_text(raw: bytes) -> None:
     """A service has a name, and that is a text."""
-    with pytest.raises(UnknownService) as refused:
+    with pytest.raises(InvalidRequest) as refused:
         read_method(Raw(raw))
     assert refused.value.data == json.loads(raw)
     assert read_method(Raw(b'"\\u0061dd"')) == "add"

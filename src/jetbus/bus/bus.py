@@ -72,6 +72,7 @@ from jetbus.errors import (
     Occupied,
     OwnerLost,
     ParamError,
+    ParseError,
     ReadOnly,
     Reserved,
     TimedOut,
@@ -116,8 +117,9 @@ _EMPTY = Raw(b"{}")
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = jsonrpc.VERSION
 _CHANGE_BYTES = len('{"method":"change","params":{"path":"","value":}}')
-_ADD_BYTES = len('{"method":"add","params":{"path":"","value":}}')
-_ADD_REQUEST_BYTES = len('{"id":,"method":"add","params":{"path":"","value":}}')
+_ADD_BYTES = len('{"method":"add","params":{"path":""}}')
+_VALUE_BYTES = len(',"value":')
+_ID_BYTES = len('"id":,')
 MEMBERS_AT_ONCE = 100
 """Number of members of a batch between two looks at the clock."""
 CROWD = 50
@@ -404,10 +406,10 @@ class Bus:
             # Errors are slow to make, so each is followed by a look at the clock.
             self.end_turn(session)
             return True
+        # The request may have shown just now that its peer is of 2012.
+        if message.jsonrpc:
+            request_id = self._encode_response_id(session, request_id, message.jsonrpc)
         if result is not None and request_id:
-            # The request may have shown just now that its peer is of 2012.
-            if message.jsonrpc:
-                request_id = self._encode_response_id(session, request_id, message.jsonrpc)
             session.answer(request_id, result)
         return True
 
@@ -488,10 +490,10 @@ class Bus:
     @staticmethod
     def _encode_response_id(session: Session, request_id: bytes, version: Raw) -> bytes:
         """Return the id for a response, with ``jsonrpc`` for a peer of 2012 that sends it."""
-        if not request_id or version != _JSONRPC_2 or not session.dialect.has_nodes:
+        if version != _JSONRPC_2 or not session.dialect.has_nodes:
             return request_id
         session.speaks_jsonrpc = True
-        return jsonrpc.add_version(request_id)
+        return jsonrpc.add_version(request_id) if request_id else b""
 
     def encode_response_id(self, session: Session, request: services.Request) -> bytes:
         """Return the id for the response to a request, once the dialect of its peer is known."""
@@ -653,6 +655,9 @@ class Bus:
             request_id = b"null"
         elif isinstance(error, jsonrpc.LoneSurrogate):
             request_id = error.request_id
+        elif session.fresh and isinstance(error, ParseError) and text.lstrip()[:1] in jsonrpc.MESSAGE_STARTS:
+            # Its dialect is not known yet. It began a message of JSON-RPC, which wants this id.
+            request_id = b"null"
         if isinstance(error, ParamError):
             error.got(jsonrpc.read_got(text, error))
         self.answer_error(session, request_id, error)
@@ -706,9 +711,14 @@ class Bus:
         element = Element(path, jsonrpc.encode(path), b"" + value if value else None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
-        # The length of most texts proves that nothing else is said, which saves looking for it.
-        others = len(text) - len(path) - len(value) - len(message.id)
-        if others != (_ADD_REQUEST_BYTES if message.id else _ADD_BYTES):
+        # The length of most texts proves that nothing else is said, which saves looking for it. Only parts that were
+        # read count: a key that is missing would leave room for one that is not read.
+        size = _ADD_BYTES + len(path)
+        if value:
+            size += _VALUE_BYTES + len(value)
+        if message.id:
+            size += _ID_BYTES + len(message.id)
+        if len(text) != size:
             meta = read_meta_params(text)
             if (
                 params.element
@@ -726,6 +736,8 @@ class Bus:
     def add_element(self, element: Element) -> None:
         """Add an element of a peer; raise if that is not allowed."""
         path, limits = element.path, self.limits
+        if not path:
+            raise Invalid("path", "a path has at least one character")
         if len(path) > limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
         # The first comparison is cheap and too strict by the daemon's own elements; only then these are subtracted.
@@ -1009,6 +1021,8 @@ class Bus:
         """Send a request to its owner and open a route, unless it has no id and so needs no response."""
         owner = route.owner
         start, on, alone = owner.dialect.heads
+        if owner.speaks_jsonrpc:
+            tail = jsonrpc.VERSION_MEMBER + tail
         if not route.request_id:
             owner.send(alone + tail)
             if self.record is not None:

@@ -33,6 +33,8 @@ from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
 from jetbus.rules.work import UNLIMITED, meter
 from jetbus.wire.dialects import CLASSIC, encode_legacy_node
+from jetbus.wire.jsonrpc import VERSION_MEMBER
+from jetbus.wire.notifications import encode_head
 
 STEP = 25
 """Number of elements between two looks at the clock."""
@@ -128,7 +130,9 @@ class Fetches:
                 wanted = kind(fetch_id, rule, dialect, framing, auth, every)
             if dialect.has_nodes:
                 wanted.separators = session.separators or self._tree.separators
-                wanted.key += (wanted.separators,)
+                wanted.key += (wanted.separators, session.speaks_jsonrpc)
+                if session.speaks_jsonrpc:
+                    wanted.head = encode_head(fetch_id, VERSION_MEMBER)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
             if asked is not None:

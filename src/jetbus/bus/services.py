@@ -86,7 +86,8 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
         # Checked before the limits: a peer that repeats itself should be told so.
         raise FetchIdInUse(Raw(fetch_id))
     check_fetch(bus, session, rule)
-    done = jsonrpc.encode_result(bus.encode_response_id(session, request), session.dialect.done) if request.id else b""
+    response_id = bus.encode_response_id(session, request)
+    done = jsonrpc.encode_result(response_id, session.dialect.done) if response_id else b""
     # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.has_nodes
 
@@ -181,7 +182,8 @@ def _read_rule(session: Session, params: JsonObject) -> Rule:
     if params.keys() & legacy.MATCHER_WORDS:
         if session.dialect is not LEGACY_POSITIONAL:
             session.dialect = LEGACY
-        return read_matcher(params.get("matcher", params))
+        words = {word: params[word] for word in ("match", "unmatch") if word in params}
+        return read_matcher(params.get("matcher", words))
     # node-jet 3 sends ``sort`` but expects plain events, and sorts them itself.
     if "sort" in params and not session.dialect.sorts:
         params = {name: value for name, value in params.items() if name != "sort"}
@@ -355,8 +357,8 @@ _INFO = msgspec.json.encode(
 
 
 def _info(_bus: Bus, session: Session, request: Request) -> bytes:
-    # node-jet 3 begins with ``info`` and a text as id; older peers count.
-    if session.fresh and request.id[:1] == b'"':
+    # node-jet 3 begins with ``info`` and a number written as text; older peers count by numbers, others use uuids.
+    if session.fresh and request.id[:1] == b'"' and request.id[1:-1].isdigit():
         session.dialect = NODE_JET_3
     return _INFO
 

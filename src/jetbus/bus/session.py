@@ -102,7 +102,7 @@ class Session:
         self.batches: Batches | None = None
         """Its batches that are not yet answered, where they are answered as a whole."""
         self.speaks_jsonrpc = False
-        """True if it is a peer of 2012 that sends ``jsonrpc`` and expects it in responses."""
+        """True if it is a peer of 2012 that sends ``jsonrpc`` and expects it in all that it receives."""
         self.separators = ""
         """Separators of paths that it has chosen, empty for those of the bus."""
 

@@ -139,6 +139,12 @@ def read_matcher(matcher: Json) -> Rule:
     if not isinstance(matcher, dict):
         raise WrongType("matcher")
     match, unmatch = _read_patterns(matcher, "match"), _read_patterns(matcher, "unmatch")
+    # Ignored, a misspelt list would match everything.
+    unknown = next((name for name in matcher if name not in ("match", "unmatch")), None)
+    if unknown is not None:
+        raise InvalidRule(unknown, f"a matcher has the lists match and unmatch, not {unknown!r}")
+    if not match and not unmatch:
+        raise InvalidRule("match", "a matcher has at least one pattern")
     rule = Rule(lua_match=match, lua_unmatch=unmatch)
     _check_size(match, unmatch)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from jetbus.errors import InvalidRequest, MissingParam, ParamError, ParseError, UnknownService, WrongType
+from jetbus.errors import InvalidRequest, MissingParam, ParamError, ParseError, WrongType
 from jetbus.json_types import Json, JsonObject
 from jetbus.wire.nesting import count_outer, is_too_deep
 
@@ -224,6 +224,8 @@ def read_id(raw: Raw) -> bytes:
 
 
 ID_STARTS = b'"-0123456789'
+MESSAGE_STARTS = (b"{", b"[")
+"""First characters of messages and batches."""
 
 
 class BadId(InvalidRequest):
@@ -234,7 +236,7 @@ def read_method(raw: Raw) -> str:
     """Return the name of the requested service."""
     name = loads(raw) if raw else None
     if not isinstance(name, str):
-        raise UnknownService(name)
+        raise InvalidRequest(name, "the method is not a string")
     return name
 
 
@@ -386,6 +388,8 @@ def encode_result(request_id: bytes, result: bytes) -> bytes:
 
 VERSION = Raw(b'"2.0"')
 _WITH_VERSION = b',"jsonrpc":"2.0"'
+VERSION_MEMBER = b'"jsonrpc":"2.0",'
+"""First member of requests and events for peers of 2012 that send it."""
 
 
 def add_version(request_id: bytes) -> bytes:

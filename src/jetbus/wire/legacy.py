@@ -10,7 +10,7 @@ import re
 
 from msgspec import Raw
 
-from jetbus.errors import Invalid, MissingParam, UnknownService, WrongCount, WrongType
+from jetbus.errors import Invalid, InvalidRequest, MissingParam, WrongCount, WrongType
 from jetbus.wire.jsonrpc import ABSENT, Envelope, decode_members, encode, read_fields, read_method, read_text
 
 POSITIONS: dict[str, tuple[str, ...]] = {
@@ -72,7 +72,7 @@ def is_legacy(envelope: Envelope) -> bool:
     """Return True if a request has the shape of 2012."""
     try:
         method = read_method(envelope.method)
-    except UnknownService:
+    except InvalidRequest:
         return False
     params = bytes(envelope.params)
     if params[:1] == b"[":

@@ -30,9 +30,9 @@ class Entry(Protocol):
     def value(self) -> bytes | None: ...
 
 
-def encode_head(fetch_id: bytes) -> bytes:
-    """Encode the head of all notifications of a fetch."""
-    return b'{"method":' + fetch_id + b","
+def encode_head(fetch_id: bytes, version: bytes = b"") -> bytes:
+    """Encode the head of all notifications of a fetch; ``version`` is the member ``jsonrpc`` for peers that send it."""
+    return b"".join((b"{", version, b'"method":', fetch_id, b","))
 
 
 def encode_list(texts: Iterable[bytes]) -> bytes:
