@@ -1,4 +1,7 @@
-"""The reference of `jet` as Markdown, made from the commands themselves; `reference.py` puts it into cli.md."""
+"""The reference of `jet` as Markdown, made from the commands themselves: the tables in cli.md, and a page a command.
+
+`reference.py` puts the tables into cli.md and writes the pages to the folder `cli`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from jetbus.cli.command import SHARED, Command
 from jetbus.cli.errors import Code
 from jetbus.cli.main import COMMANDS, jet
 from jetbus.cli.tools import TOOLS, TYPES
+
+MADE = "<!-- made by docs/reference.py -->"
+MORE = "[The command `jet`](../cli.md): how to select a bus, options of all commands, exit codes."
 
 
 def commands() -> Iterator[tuple[str, Command]]:
@@ -24,22 +30,24 @@ def commands() -> Iterator[tuple[str, Command]]:
 
 
 def reference() -> str:
-    """The tables of commands, exit codes and older names, then one section a command."""
-    parts = [
-        _overview(),
-        _shared(),
-        _exit_codes(),
-        _tools(),
-        *(_section(name, command) for name, command in commands()),
-    ]
-    return "\n".join(parts)
+    """The tables of commands, shared options, exit codes and older names."""
+    return "\n".join([_overview(), _shared(), _exit_codes(), _tools()])
+
+
+def pages() -> dict[str, str]:
+    """The page of each command by its path below docs/."""
+    return {page_of(name): _page(name, command) for name, command in commands()}
+
+
+def page_of(name: str) -> str:
+    return f"cli/{name.removeprefix('jet ').replace(' ', '-')}.md"
 
 
 def _overview() -> str:
     lines = ["| command | |", "| --- | --- |"]
     for name, command in commands():
         about = " ".join((command.help or "").split("\n\n")[0].split())
-        lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {about.replace('|', chr(92) + '|')} |")
+        lines.append(f"| [`{name}`]({page_of(name)}) | {about.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -63,9 +71,9 @@ def _tools() -> str:
     return "\n".join(["| tool of jetpeer | what it does | with more to it |", "| --- | --- | --- |", *rows]) + "\n"
 
 
-def _section(name: str, command: Command) -> str:
+def _page(name: str, command: Command) -> str:
     context = click.Context(command, info_name=name)
-    lines = [f"### {name}", "", f"`{' '.join([name, *command.collect_usage_pieces(context)])}`", ""]
+    lines = [f"# {name}", "", MADE, "", f"`{' '.join([name, *command.collect_usage_pieces(context)])}`", ""]
     lines += [" ".join(paragraph.split()) + "\n" for paragraph in (command.help or "").split("\n\n")]
     own = [parameter for parameter in command.params if parameter.name not in {option.name for option in SHARED}]
     options = [row for parameter in own if (row := _option(parameter, context))]
@@ -74,7 +82,7 @@ def _section(name: str, command: Command) -> str:
     lines.append("```sh")
     for example in command.examples:
         lines += [f"# {example.purpose}", example.line]
-    return "\n".join([*lines, "```", ""])
+    return "\n".join([*lines, "```", "", MORE, ""])
 
 
 def _option(parameter: click.Parameter, context: click.Context) -> str | None:

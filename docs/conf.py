@@ -1,7 +1,7 @@
 """How Sphinx builds the site from these pages: `make docs`. They are plain Markdown that also reads well without it.
 
-Two things are made on the way: the navigation from the lists of links in index.md, so that no page needs a directive,
-and downloads from links to files outside this folder, such as the examples.
+Two things are made on the way: the navigation from the lists of links in index.md and the table of commands in cli.md,
+so that no page needs a directive, and downloads from links to files outside this folder, such as the examples.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ def read(_app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\(((?:\.\./)+)(?=[A-Za-z])", lambda found: _outside(page, found), source[0])
     if page == "index":
         source[0] += "\n" + navigation(source[0])
+    if page == "cli":
+        commands = re.findall(r"^\| \[`jet .*?\]\((cli/[\w-]+)\.md\)", source[0], re.MULTILINE)
+        source[0] += "\n" + "\n".join(["```{toctree}", ":hidden:", "", *commands, "```", ""])
 
 
 def _outside(page: str, found: re.Match[str]) -> str:

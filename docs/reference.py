@@ -2,8 +2,9 @@
 
 python docs/reference.py --write
 
-Each generated part of a page stands between a comment that names it and the comment that ends it. What is generated
-comes from docstrings, signatures and the tables of the code; a test compares it with the pages.
+Each generated part of a page stands between a comment that names it and the comment that ends it; the pages of the
+folder `cli` are generated as a whole. What is generated comes from docstrings, signatures and the tables of the code; a
+test compares it with the pages.
 """
 
 from __future__ import annotations
@@ -283,6 +284,9 @@ def _shown(word: Word) -> str:
 # -- pages
 
 
+CLI = runpy.run_path(str(DOCS / "cli_reference.py"))
+
+
 def _parts() -> dict[str, dict[str, Callable[[], str]]]:
     """What is generated: page, name of the part, how it is made."""
     from jetbus.journal.errors import JournalError
@@ -297,11 +301,12 @@ def _parts() -> dict[str, dict[str, Callable[[], str]]]:
         },
         "daemon.md": {"settings": settings, "metrics": metrics},
         "words.md": {"words": words},
-        "cli.md": {"commands": runpy.run_path(str(DOCS / "cli_reference.py"))["reference"]},
+        "cli.md": {"commands": CLI["reference"]},
     }
 
 
 PARTS = _parts()
+COMMAND_PAGES: Callable[[], dict[str, str]] = CLI["pages"]
 
 
 def with_parts(page: str, text: str) -> str:
@@ -319,6 +324,12 @@ def main() -> None:
     for page in PARTS:
         path = DOCS / page
         path.write_text(with_parts(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+    commands = COMMAND_PAGES()
+    for old in (DOCS / "cli").glob("*.md"):
+        if f"cli/{old.name}" not in commands:
+            old.unlink()
+    for page, text in commands.items():
+        (DOCS / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

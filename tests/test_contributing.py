@@ -167,7 +167,7 @@ def test_running_some_tests(line: str) -> None:
 def test_what_is_generated(tree: Path) -> None:
     """The line that brings the pages up to date does."""
     (block,) = blocks("What is generated")
-    page = tree / "docs" / "cli.md"
+    page = tree / "docs" / "cli" / "watch.md"
     page.write_text(page.read_text(encoding="utf-8").replace("jet watch", "jet wotch"), encoding="utf-8")
     done = run(tree, block.text)
     assert done.returncode == 0, done.stdout

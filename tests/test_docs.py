@@ -48,8 +48,10 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 
 def test_every_page_is_on_the_front_page() -> None:
-    """The front page of the documentation leads to every page."""
+    """The front page of the documentation leads to every page, and its page of the command `jet` to every command."""
     linked = set(re.findall(r"^- \[.*?\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text("utf-8"), re.MULTILINE))
+    commands = (DOCS / "cli.md").read_text("utf-8")
+    linked |= set(re.findall(r"^\| \[`jet .*?\]\((cli/[\w-]+\.md)\)", commands, re.MULTILINE))
     assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - linked == {"index.md"}
 
 
@@ -74,6 +76,8 @@ def test_what_is_generated_is_up_to_date() -> None:
     for page in made["PARTS"]:
         text = (DOCS / page).read_text(encoding="utf-8")
         assert text == made["with_parts"](page, text), f"{page}: python docs/reference.py --write"
+    commands = {f"cli/{page.name}": page.read_text(encoding="utf-8") for page in (DOCS / "cli").glob("*.md")}
+    assert commands == made["COMMAND_PAGES"](), "docs/cli: python docs/reference.py --write"
 
 
 def test_every_limit_is_explained() -> None:

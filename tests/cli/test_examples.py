@@ -1,4 +1,4 @@
-"""Every example of the help and of docs/cli.md is run against a real daemon, and the page is up to date."""
+"""Every example of the help, of docs/cli.md and of the page of each command is run against a real daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.jet import DEADLINE_S, WORKERS, Done, Jet, chosen
 from support.plant import VALUES, record, url_of, with_users
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "cli.md"
+PAGES = [DOCS / "cli.md", *sorted((DOCS / "cli").glob("*.md"))]
 ALL = dict(runpy.run_path(str(DOCS / "cli_reference.py"))["commands"]())
 SCREEN = (24, 80)
 OTHER_LISTENERS = ("JET_WS", "JET_UNIX", "JET_BINARY", "JET_BINARY_UNIX")
@@ -30,8 +30,9 @@ OTHER_LISTENERS = ("JET_WS", "JET_UNIX", "JET_BINARY", "JET_BINARY_UNIX")
 
 
 def lines() -> list[str]:
-    """All lines of the page's blocks of shell, without comments, and all examples of the help, each once."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    """All lines of the pages' blocks of shell, without comments, and all examples of the help, each once."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     of_page = [re.sub(r"\s+# .*$", "", line) for block in blocks for line in block.splitlines()]
     of_help = [example.line for command in ALL.values() for example in command.examples]
     return list(dict.fromkeys([*of_help, *(line for line in of_page if line and not line.startswith("#"))]))

@@ -39,6 +39,7 @@ SHELL = {
     "CONTRIBUTING.md": "test_contributing.py",
     "README.md": "docs/test_shell.py",
     "docs/cli.md": "cli/test_examples.py",
+    **{f"docs/cli/{page.name}": "cli/test_examples.py" for page in (DOCS / "cli").glob("*.md")},
     "docs/cluster.md": "spark/test_cluster.py",
     "docs/demo.md": "docs/test_shell.py",
     "docs/history.md": "docs/test_shell.py",
@@ -100,8 +101,8 @@ def test_the_other_tests_are_there() -> None:
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
 
 
-def test_every_line_of_the_command_page_is_run() -> None:
-    """The lines of cli.md are those that the tests of the command run, those of Spark in one Spark."""
+def test_every_line_of_the_command_pages_is_run() -> None:
+    """Tests of the command run the lines of cli.md and of the page of each command, those of Spark in one Spark."""
     assert set(lines_of_cli()) - {*RUN_LINES, *SPARK_LINES} == set()
 
 
