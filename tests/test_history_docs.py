@@ -1,4 +1,4 @@
-"""The page on history: all of it runs, against a real daemon with a journal."""
+"""The pages on history: all of it runs, against a real daemon with a journal."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunningD
 
 
 @pytest.mark.usefixtures("daemon")
-def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every Python block of the page runs, in order, and prints what its comments say."""
-    run_page("history.md", capsys)
+@pytest.mark.parametrize("page", ["history.md", "history-reference.md"])
+def test_pages_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every Python block of a page runs, in order, and prints what its comments say."""
+    run_page(page, capsys)
 
 
 def first_cells(heading: str) -> list[str]:
     """Return the code in the first cells of the table with this first heading."""
-    table = (DOCS / "history.md").read_text(encoding="utf-8").split(f"\n| {heading} |")[1].split("\n\n")[0]
+    table = (DOCS / "history-reference.md").read_text(encoding="utf-8").split(f"\n| {heading} |")[1].split("\n\n")[0]
     return [
         word for cell in re.findall(r"^\|([^|]*)\|", table, re.MULTILINE) for word in re.findall(r"`([^`]+)`", cell)
     ]

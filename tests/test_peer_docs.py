@@ -13,7 +13,7 @@ from jetbus.testing import RunningDaemon, running_daemon
 from support.docs import DOCS, ROOT, run_page
 
 EXAMPLES = ROOT / "examples"
-PAGES = ["describe.md", "peers.md", "rules.md"]
+PAGES = ["describe.md", "peers.md", "peers-reference.md", "rules.md"]
 
 
 @pytest.fixture

@@ -24,14 +24,18 @@ from support.docs import DEADLINE_S, DOCS, PAGES, ROOT, Block, Reader, blocks_of
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 FOLLOWED = {DOCS / name for name in ("daemon.md", "howto/record.md", "howto/secure.md", "howto/service.md")}
 """Pages that are read from top to bottom here."""
-WITH_SPARK = {DOCS / name for name in ("spark.md", "tutorial.md", "howto/stage.md")}
+WITH_SPARK = {
+    DOCS / name for name in ("spark.md", "spark-reference.md", "tutorial.md", "howto/alarm.md", "howto/stage.md")
+}
 """Those that also use Spark: test_spark_pages.py reads them."""
 PYTHON = {
     "README.md": "docs/test_spark_pages.py",
     "docs/bridge.md": "bridge/test_page.py",
     "docs/describe.md": "test_peer_docs.py",
     "docs/history.md": "test_history_docs.py",
+    "docs/history-reference.md": "test_history_docs.py",
     "docs/peers.md": "test_peer_docs.py",
+    "docs/peers-reference.md": "test_peer_docs.py",
     "docs/rules.md": "test_peer_docs.py",
 }
 """Which test runs the plain Python blocks of other pages."""
@@ -46,7 +50,9 @@ SHELL = {
     "docs/howto/node-jet.md": "docs/test_shell.py",
     "docs/peers.md": "docs/test_shell.py",
     "docs/sizing.md": "docs/test_spark_pages.py",
+    "docs/howto/alarm.md": "docs/test_spark_pages.py",
     "docs/spark.md": "docs/test_spark_pages.py",
+    "docs/spark-reference.md": "docs/test_spark_pages.py",
     "docs/tutorial.md": "docs/test_shell.py",
 }
 """Which test types the plain shell of a page, all of it."""

@@ -242,7 +242,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "docs/daemon.md: Settings": (configures,),
     "docs/daemon.md: Users and access groups": (is_sent, has_users),
     "docs/daemon.md: Rights by path": (has_users,),
-    "docs/history.md: What is recorded, and how densely": (configures_the_journal,),
+    "docs/history-reference.md: Densities": (configures_the_journal,),
     "docs/howto/cjet.md: Users": (is_added,),
     "docs/howto/secure.md: 5. Change the rules": (has_users,),
     "docs/howto/service.md: With systemd": (configures,),

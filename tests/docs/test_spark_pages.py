@@ -20,7 +20,7 @@ from support.spark.journals import numbers, write_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-PAGES = [ROOT / "README.md", DOCS / "spark.md"]
+PAGES = [ROOT / "README.md", *(DOCS / name for name in ("spark.md", "spark-reference.md", "howto/alarm.md"))]
 """Pages whose blocks work on journals and daemons that the reader has; these are made for them."""
 BUS = "plant"
 MARCH = 20

@@ -85,7 +85,7 @@ WORDS: dict[str, Word] = {
     "time zone": Word(
         "Instants are stored in UTC. Tables on a terminal show local time; 06:45 and yesterday are local time; RFC 3339"
         " text without an offset is UTC.",
-        "history.md#look-back-over-the-bus",
+        "history-reference.md#instants",
         "jet history plant/speed --since 06:45",
         ("timezone", "UTC", "local time", "timestamp", "clock"),
     ),
