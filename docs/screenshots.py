@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,9 @@ PICTURES: dict[str, tuple[Literal["light", "dark"], str]] = {
     "radar.png": ("light", "path=plant/pump1/speed"),
     "radar-board.png": ("dark", "view=boards&board=station"),
 }
+PAST_PICTURE = "radar-past.png"
+PAST_S = 20
+"""Age of the instant that the picture of the past shows."""
 
 
 def run_plant(url: str, stop: threading.Event) -> None:
@@ -99,6 +103,12 @@ def take_pictures(address: str) -> None:
             page.bring_to_front()
             page.wait_for_timeout(1500)
             page.screenshot(path=DOCS / name)
+        page = browser.new_page(color_scheme="light", viewport={"width": 1200, "height": 720})
+        page.goto(f"{address}#path=plant/pump1/speed&at={int((time.time() - PAST_S) * 1_000_000)}")
+        page.get_by_role("button", name="1 min", exact=True).first.click()
+        page.get_by_role("status").filter(has_text="The past").wait_for()
+        page.wait_for_timeout(1500)
+        page.screenshot(path=DOCS / PAST_PICTURE)
         browser.close()
 
 
