@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetbus.bus.bus import Bus
+from jetbus.bus.ports import Seam
 from jetbus.bus.replay import MatchReplay, PastElement, PastEvent, filter_by_value
 from jetbus.errors import Internal, NotAllowed
 from jetbus.rules import EVERYTHING, Rule, parse_rule
@@ -267,15 +268,29 @@ class MadeUp:
         self.asked.append(f"as_of {instant}")
         return [then(path, value, ts="t") for path, value in tree_after(self.events).items()]
 
-    def since(self, instant: Any, _rule: Rule, last_seq: int, /) -> list[PastEvent]:
-        self.asked.append(f"since {instant} up to {last_seq}")
-        if instant == "broken":
-            raise Internal("the disk is gone")
-        return self.events
+    def since(self, instant: Any, _rule: Rule, /) -> MadeUpPages:
+        return MadeUpPages(self, instant)
 
     def bring_up_to_date(self, rule: Rule | None = None, /) -> MadeUpMoment:
         self.asked.append("bring up to date" if rule is None else "keep")
         return MadeUpMoment(self)
+
+
+class MadeUpPages:
+    """Its events, one a page."""
+
+    def __init__(self, past: MadeUp, instant: str) -> None:
+        self._past, self._instant, self._read, self._last = past, instant, 0, 0
+
+    def read_page(self, seam: Seam | None, /) -> tuple[list[PastEvent], bool]:
+        if seam is not None:
+            self._last = seam.wait()
+        self._past.asked.append(f"since {self._instant} up to {self._last}")
+        if self._instant == "broken":
+            raise Internal("the disk is gone")
+        page = self._past.events[self._read : self._read + 1]
+        self._read += len(page)
+        return page, self._read == len(self._past.events)
 
 
 class MadeUpMoment:

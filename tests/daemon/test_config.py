@@ -35,6 +35,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "journal_buffer_mb": ("8", 8, "16", 16),
     "journal_cursors_max": ("1", 1, "8", 8),
     "replay_events_max": ("10", 10, "20", 20),
+    "past_bytes_max": ("10", 10, "20", 20),
     "journal_bus": ("plant", "plant", "site b", "site b"),
     "tls_cert": ("c.pem", Path("c.pem"), "d.pem", Path("d.pem")),
     "tls_key": ("k.pem", Path("k.pem"), "l.pem", Path("l.pem")),

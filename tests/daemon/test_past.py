@@ -870,6 +870,20 @@ def test_replay_events_max(start_daemon: StartDaemon, directory: Path) -> None:
     owner.close()
 
 
+@pytest.mark.parametrize(("service", "when"), [("get", "asOf"), ("fetch", "since")], ids=["get", "fetch"])
+def test_past_bytes_max(service: str, when: str, start_daemon: StartDaemon, directory: Path) -> None:
+    """A tree of the past that is too large is refused with an error that says so; a part of it can be had."""
+    daemon = start_daemon("--journal", str(directory), "--past-bytes-max", "10000")
+    with daemon.connect() as owner, daemon.connect() as wire:
+        owner.result("add", {"path": "long", "value": "x" * 20_000})
+        owner.result("add", {"path": "short", "value": 1})
+        error = wire.error(service, {"id": "f", when: instant()})
+        assert error["data"]["reason"] == "past_bytes_max reached"
+        assert "narrow the rule" in error["data"]["message"]
+        assert daemon.limit_hits("past_bytes_max") == 1
+        assert wire.result(service, {"id": "f", when: instant(), "path": {"equals": "short"}})
+
+
 def test_messages_wait_for_the_past(daemon: Daemon) -> None:
     """Messages behind a fetch of the past are handled after it."""
     owner = Owner(daemon)

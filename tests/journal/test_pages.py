@@ -100,13 +100,29 @@ def test_cursors_are_not_shared(journal: CountingJournal) -> None:
 def test_oldest_cursor_is_dropped(journal: CountingJournal) -> None:
     """Beyond the limit the oldest cursor goes, and its reader still gets every row."""
     dropped: list[None] = []
-    cursors = PageCursors(lambda: 2, lambda: dropped.append(None))
+    cursors = PageCursors(lambda: 2, on_drop=lambda: dropped.append(None))
     for caller in ("ann#1", "ben#2", "cid#3"):
         write_tree_page(journal, limit=3, cursors=cursors, caller=caller)
     assert (len(cursors), len(dropped)) == (2, 1)
     table, _ = read_page(write_tree_page(journal, offset=3, limit=3, cursors=cursors, caller="ann#1"))
     assert table["path"].to_pylist() == ["s/3", "s/4", "s/5"]
     assert journal.computed["tree"] == 4
+
+
+def test_cursors_are_limited_by_bytes(journal: CountingJournal) -> None:
+    """A table that is too large is not kept between two pages."""
+    cursors = PageCursors(bytes_max=lambda: 10)
+    write_tree_page(journal, limit=3, cursors=cursors)
+    assert len(cursors) == 0
+
+
+def test_pages_of_trees_are_limited_by_bytes(journal: CountingJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of a tree or history ends with the row that crosses its size, and says where the next one begins."""
+    monkeypatch.setattr(pages, "PAGE_BYTES", 1)
+    table, offset = read_page(write_tree_page(journal))
+    assert (table.num_rows, offset) == (1, 1)
+    table, _ = read_page(write_history_page(journal, "s/0"))
+    assert table.num_rows == 1
 
 
 def test_idle_cursors_are_dropped(journal: CountingJournal) -> None:

@@ -62,13 +62,14 @@ def test_only_what_is_wanted(tmp_path: Path) -> None:
     assert asked == ["a", "b"]
 
 
-def test_too_many(tmp_path: Path) -> None:
-    """Beyond its limit a watch keeps no more, and says so."""
+@pytest.mark.parametrize(("events_max", "value"), [(10, b"1"), (1000, b"1" * 100_000)], ids=["events", "bytes"])
+def test_too_many(tmp_path: Path, events_max: int, value: bytes) -> None:
+    """Beyond a limit of events or bytes a watch keeps nothing, and says so."""
     with Writer(tmp_path, LAZY) as journal:
-        watch: Watch = journal.watch(everything, 10)
-        for number in range(100):
-            journal.change("a", b"%d" % number, "p#1")
-        assert len(journal.unwatch(watch)) == 11
+        watch: Watch = journal.watch(everything, events_max)
+        for _ in range(100):
+            journal.change("a", value, "p#1")
+        assert journal.unwatch(watch) == []
         assert watch.full
 
 

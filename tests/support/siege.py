@@ -324,7 +324,7 @@ class Healthy:
 
     def __init__(self, address: tuple[str, int], path: str = "healthy/state") -> None:
         self._path = path
-        self._owner, self._setter, self._watcher = (_Reader(address) for _ in range(3))
+        self._owner, self._setter, self._watcher = (Reader(address) for _ in range(3))
         self._owner.request({"method": "add", "params": {"path": path, "value": 0}})
         self._watcher.request({"method": "fetch", "params": {"id": "w", "path": {"equals": path}}})
         self._watcher.receive()
@@ -359,7 +359,7 @@ class Healthy:
             reader.close()
 
 
-class _Reader(AttackConnection):
+class Reader(AttackConnection):
     """A connection that reads its answers."""
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -383,7 +383,7 @@ class _Reader(AttackConnection):
         return json.loads(text)
 
 
-class Plant(_Reader):
+class Plant(Reader):
     """The owner of many states."""
 
     def __init__(self, address: tuple[str, int], count: int = STATES) -> None:

@@ -16,9 +16,10 @@ from msgspec import Raw, Struct
 
 from jetbus.bus import services
 from jetbus.bus.descriptions import NOTHING_ASKED, Asked, check_fits, read_asked
+from jetbus.bus.fetches import PreparedFetch
 from jetbus.bus.params import read_timeout, set_details
 from jetbus.bus.record import record_outcome
-from jetbus.bus.replay import JoinedFetch, PastElement, get_past, read_past_instant
+from jetbus.bus.replay import PastElement, get_past, read_past_instant
 from jetbus.bus.routes import Route
 from jetbus.bus.tree import Element, TypedElement
 from jetbus.errors import (
@@ -41,7 +42,6 @@ from jetbus.wire.jsonrpc import ABSENT, Params
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
-    from jetbus.bus.fetches import Preparation
     from jetbus.bus.session import Session
 
 log = logging.getLogger("jetbus.bus")
@@ -389,19 +389,13 @@ def _fetch(bus: Bus, session: Session, request: BinaryRequest) -> None:
 
     every, asked = params.get("every") is True, read_asked(params)
 
-    def begin() -> JoinedFetch:
+    def prepare() -> PreparedFetch:
         fetch_id = binary.encode_number(bus.fetches.next_number())
-        audience = bus.fetches.join(session, fetch_id, rule, every=every, asked=asked)
-        return JoinedFetch(audience, fetch_id, respond(fetch_id), events_first=False)
+        preparation = bus.fetches.prepare(session, fetch_id, rule, every=every, asked=asked)
+        response = binary.encode_response(request.id, fetch_id) if request.id else b""
+        return PreparedFetch(preparation, response, events_first=False)
 
-    def prepare() -> tuple[Preparation, bytes, bool]:
-        fetch_id = binary.encode_number(bus.fetches.next_number())
-        return bus.fetches.prepare(session, fetch_id, rule, every=every, asked=asked), respond(fetch_id), False
-
-    def respond(fetch_id: bytes) -> bytes:
-        return binary.encode_response(request.id, fetch_id) if request.id else b""
-
-    services.start_fetch(bus, session, request.id, rule, params, begin, prepare)
+    services.start_fetch(bus, session, request.id, rule, params, prepare)
 
 
 def _unfetch(bus: Bus, session: Session, request: BinaryRequest) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from functools import partial
 from time import monotonic as clock
 
@@ -45,7 +45,6 @@ from jetbus.bus.ports import (
     ImmediateWorker,
     Logins,
     Outbox,
-    Outcome,
     UnqueuedLogins,
     Users,
     Worker,
@@ -56,6 +55,7 @@ from jetbus.bus.rights import PathRules
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
+from jetbus.bus.tasks import READ, Step, Work
 from jetbus.bus.tree import Element, Tree, as_json, set_value
 from jetbus.errors import (
     AddNotAllowed,
@@ -423,7 +423,10 @@ class Bus:
 
     def next_turn(self, session: Session) -> list[bytes]:
         """Go on with the session's task; return the messages that can be handled now."""
-        session.held = session.turn_over = False
+        if session.pulls and session.outbox.slow and not session.outbox.closed:
+            session.turn_over, session.stalled = False, True
+            return []
+        session.held = session.turn_over = session.pulls = False
         if session.task is not None:
             self._go_on(session, session.task)
         if session.held:
@@ -433,7 +436,7 @@ class Bus:
         self._awaited_text = waiting[0] if waiting else b""
         return waiting
 
-    def begin_task(self, session: Session, request_id: bytes, steps: Iterator[None]) -> None:
+    def begin_task(self, session: Session, request_id: bytes, steps: Generator[Step]) -> None:
         """Work in short steps, as far as the turn's time goes, and on in the next turns; later messages wait for it."""
         if session.outbox.closed:
             return  # nobody is left who would read the answer
@@ -441,21 +444,38 @@ class Bus:
         session.task_id = request_id
         self._go_on(session, steps)
 
-    def _go_on(self, session: Session, steps: Iterator[None]) -> None:
+    def _go_on(self, session: Session, steps: Generator[Step]) -> None:
         session.held = True
         try:
-            for _ in steps:
-                if clock() > self.turn_ends:
+            for step in steps:
+                if session.outbox.closed:
+                    break  # nobody is left who would read the rest
+                if isinstance(step, Work):
+                    step.run(partial(self._go_on_after_work, session, steps))
+                    if not step.is_done:
+                        return
+                    session.turn_over = False
+                elif clock() > self.turn_ends or (step is READ and not math.isinf(self.turn_ends)):
                     # The generator keeps its place: the next turn resumes it here.
-                    session.turn_over = True
-                    self.limit_hits["turn_us_max"] += 1
+                    session.turn_over, session.pulls = True, step is READ
+                    self.limit_hits["turn_us_max"] += step is not READ
                     return
         except JetError as error:
             if session.task_id and not session.closed:
                 self.answer_error(session, session.task_id, error)
+        steps.close()
         if not session.closed:
             # A session that was closed meanwhile has been cleared already, and stays held for good.
             session.task, session.held = None, False
+
+    @staticmethod
+    def _go_on_after_work(session: Session, steps: Generator[Step]) -> None:
+        """Go on with a task in the next turn of its peer, or close it if the peer is gone."""
+        if session.task is steps:
+            session.turn_over = True
+            session.released()
+        else:
+            steps.close()
 
     def _use_pattern_steps(self, outboxes: Collection[Outbox], used: int = 0) -> int:
         """Count steps of patterns with back references for the peers that share a fetch; return the steps left to them.
@@ -602,17 +622,6 @@ class Bus:
         return service(self, session, services.Request(request_id, envelope.params, by_jsonrpc, version))
 
     # -- blocking services: the next messages of the session wait for the response
-
-    def hold(
-        self,
-        session: Session,
-        work: Callable[[], Outcome],
-        done: Callable[[Outcome | JetError], None],
-        worker: Worker | None = None,
-    ) -> None:
-        """Run ``work`` in a thread; ``done`` must release the session."""
-        session.held = True
-        (worker or self.worker).run(work, done)
 
     def release(self, session: Session, request_id: bytes, outcome: bytes | JetError) -> None:
         """Respond to the request that held the session and handle the messages that have arrived since."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from jetbus.bus.audiences import (
 )
 from jetbus.bus.descriptions import UNDESCRIBED, Asked, Description, Meta
 from jetbus.bus.ports import Outbox
+from jetbus.bus.replay import PastElement
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
@@ -95,13 +97,18 @@ class Fetches:
         asked: Asked | None = None,
     ) -> Preparation:
         """Begin a fetch that is joined later, after many short steps."""
-        audience = self._audience(session, fetch_id, rule, every, together, asked)
-        return Preparation(self, session, fetch_id, audience)
+        choose = partial(self._audience, session, fetch_id, rule, every, together, asked)
+        return Preparation(self, session, fetch_id, choose)
 
     def join_prepared(
-        self, session: Session, fetch_id: bytes, prepared: Audience, wanted: list[Element], matched: set[Element]
+        self,
+        session: Session,
+        fetch_id: bytes,
+        prepared: Audience,
+        wanted: list[Element] | None = None,
+        matched: set[Element] | None = None,
     ) -> Audience:
-        """Make a session a member of an audience whose elements are already known."""
+        """Make a session a member of an audience; ``wanted`` and ``matched`` are its elements, if they are known."""
         # An equal fetch of another peer may have joined while this one was prepared.
         audience = self.audiences.get(prepared.key, prepared)
         # What ``Preparation`` has found spares the search, but only a new audience needs it.
@@ -459,12 +466,15 @@ class Preparation:
     first events, all at once: no event is missing and none comes twice.
     """
 
-    def __init__(self, fetches: Fetches, session: Session, fetch_id: bytes, audience: Audience) -> None:
+    def __init__(
+        self, fetches: Fetches, session: Session, fetch_id: bytes, choose_audience: Callable[[], Audience]
+    ) -> None:
         self._fetches = fetches
         self._tree = fetches._tree
         self._session = session
         self._fetch_id = fetch_id
-        self._audience = audience
+        self._choose_audience = choose_audience
+        self._audience = choose_audience()
         self._known: dict[Element, _Known] = {}
         """State of an element, and its frame; False where its path, True where its value differs."""
 
@@ -484,8 +494,30 @@ class Preparation:
             return False
         return audience.encode_add(element, self._fetch_id) if audience.matches_value(element) else True
 
+    @property
+    def has_methods(self) -> bool:
+        """True if the peer receives events of methods."""
+        return self._audience.dialect.has_methods
+
+    def encode_past(self, kind: str, element: PastElement) -> bytes:
+        """Return the frame of a past event."""
+        return self._audience.encode_past(kind, element, self._fetch_id)
+
+    def join_unprepared(self) -> tuple[Audience, list[Element]]:
+        """Join the audience without any step before; return it and the present elements."""
+        self._renew()
+        audience = self._fetches.join_prepared(self._session, self._fetch_id, self._audience)
+        return audience, self._fetches.present(audience)
+
+    def _renew(self) -> None:
+        """Choose another audience if the rights of the user have changed since the fetch began."""
+        if self._audience.auth != self._session.auth:
+            self._audience = self._choose_audience()
+            self._known = {}
+
     def join(self) -> list[bytes]:
         """Join the audience and return the frames that announce the present elements."""
+        self._renew()
         wanted, matched, frames = [], set(), []
         for element in self._tree.candidates(self._audience.rule):
             value, description, meta, access, seen = self._known.get(element, _UNKNOWN)
@@ -508,6 +540,14 @@ class Preparation:
             # A sorted fetch begins with one list; the frames of single elements are not needed.
             return [audience.encode_sorted(audience.sorted_matches, self._fetch_id)]
         return [*self._fetches.initial_nodes(audience), *frames]
+
+
+class PreparedFetch(NamedTuple):
+    """A fetch that has not joined yet, and its response, to be sent before or after the first events."""
+
+    preparation: Preparation
+    response: bytes
+    events_first: bool
 
 
 _Known = tuple[bytes | None, Description, Meta | None, Access | None, bytes | bool]

@@ -179,12 +179,22 @@ class Seam(Protocol):
     def wait(self) -> int:
         """Block until the events before the seam are written and return the last seq. Call it in a thread."""
 
-    def end(self) -> list[PastEvent]:
-        """Return the events collected since, without blocking. Call it once."""
+    def end(self) -> list[PastEvent] | None:
+        """Return the events collected since, without blocking, or None if there are too many. Call it once."""
+
+
+class PastReader(Protocol):
+    """Reads the past page by page."""
+
+    def read_page(self, seam: Seam | None, /) -> tuple[list[PastEvent], bool]:
+        """Return the next events, and True if these are all up to the seam or, without one, up to the last seam.
+
+        The first page has a seam. It blocks, so threads call it.
+        """
 
 
 class History(Protocol):
-    """Answers queries about the past. ``as_of`` and ``since`` block, so threads call them."""
+    """Answers queries about the past. ``as_of`` blocks, so threads call it."""
 
     def check(self, auth: Auth | None, instant: Json, /) -> None:
         """Raise if this user may not query the past, or if the instant cannot be parsed."""
@@ -192,8 +202,8 @@ class History(Protocol):
     def as_of(self, instant: Json, rule: Rule, /) -> list[PastElement]:
         """Return the elements whose path matched the rule at an instant."""
 
-    def since(self, instant: Json, rule: Rule, last_seq: int, /) -> list[PastEvent]:
-        """Return the tree at an instant as adds, then the events since then, up to a seq."""
+    def since(self, instant: Json, rule: Rule, /) -> PastReader:
+        """Return a reader of the tree at an instant, as adds, and of the events since then."""
 
     def bring_up_to_date(self, rule: Rule | None = None, /) -> Seam:
         """Start writing all events so far; with a rule, collect later events of its paths."""

@@ -1,24 +1,28 @@
 """Fetch and get that begin in the past.
 
-A fetch with ``since`` first gets the matches at that instant as adds, then every event since, then goes on live. No
-event may be missing or sent twice where the past meets the present, although reading the journal takes a while and the
-bus goes on meanwhile. So the journal is read in a thread up to a *seam*, and events after the seam are collected in
-memory:
+A fetch with ``since`` first gets the matches at that instant as adds, then every event since, then goes on live. All of
+it is read from the journal page by page, in a thread, and the next page is read when the peer has taken the one before:
+a peer that reads nothing costs the daemon one page.
 
-    since                 seam                             the fetch joins
-      |---- journal, read ---|---- collected in memory -------|---- live ---->
-            in a thread
+No event may be missing or sent twice where the past meets the present, although reading takes a while and the bus goes
+on meanwhile. The last page is therefore read up to a *seam*, and events after the seam are collected in memory:
 
-When the thread is done, the collected events are sent and the fetch joins its audience within one turn of the bus.
-There ``MatchReplay.catch_up`` also corrects whatever the journal does not have, because a path is recorded in samples
-or events were dropped. The event loop never waits for the disk.
+    since                                    seam                             the fetch joins
+      |-- page -|-- page -|-- page -|-- page --|---- collected in memory -------|---- live ---->
+
+Then the collected events are sent and the fetch joins its audience within one step. If the page up to the seam is not
+the last one after all, or more is collected than may be kept, that is discarded: the journal has it, and a later page
+brings it. Where the fetch joins, ``MatchReplay.catch_up`` corrects whatever the journal does not have, because a path
+is recorded in samples or events were dropped. The event loop never waits for the disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from jetbus.bus.tasks import READ, Step, Work
 from jetbus.errors import Invalid, InvalidRule, JetError
 from jetbus.json_types import Json, JsonObject
 from jetbus.rules import Rule
@@ -26,9 +30,9 @@ from jetbus.wire import binary, jsonrpc
 from jetbus.wire.dialects import NO_MEMBERS
 
 if TYPE_CHECKING:
-    from jetbus.bus.audiences import Audience
     from jetbus.bus.bus import Bus
-    from jetbus.bus.ports import History
+    from jetbus.bus.fetches import Preparation, PreparedFetch
+    from jetbus.bus.ports import History, Seam
     from jetbus.bus.session import Session
     from jetbus.bus.tree import Element
 
@@ -86,15 +90,6 @@ class PastEvent(NamedTuple):
     """Description of the element, of an add or describe; None if it has none or the event is another one."""
     source_us: int | None = None
     quality: bytes | None = None
-
-
-class JoinedFetch(NamedTuple):
-    """A fetch that has joined its audience, and its response, to be sent before or after the first events."""
-
-    audience: Audience
-    fetch_id: bytes
-    response: bytes
-    events_first: bool
 
 
 Notification = tuple[str, PastElement]
@@ -194,67 +189,76 @@ def get_past(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
         seam.wait()
         return history.as_of(instant, rule)
 
-    def respond(outcome: list[PastElement] | JetError) -> None:
-        if isinstance(outcome, JetError):
-            bus.release(session, request_id, outcome)
-            return
-        if request_id and not session.gone:
-            session.send(write(filter_by_value(rule, outcome)))
-        bus.release(session, b"", b"")
+    def steps() -> Generator[Step]:
+        reading = Work(bus.history_worker, read)
+        yield reading
+        found = reading.result()
+        if request_id:
+            session.send(write(filter_by_value(rule, found)))
 
-    bus.hold(session, read, respond, bus.history_worker)
+    bus.begin_task(session, request_id, steps())
 
 
-def fetch_since(
-    bus: Bus, session: Session, request_id: bytes, rule: Rule, instant: Json, begin: Callable[[], JoinedFetch]
-) -> None:
-    """Replay the events since an instant, then go on live. ``begin`` joins the fetch to its audience."""
+def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: PreparedFetch) -> Generator[Step]:
+    """Send the events since an instant at the speed at which the peer reads them, then go on live."""
     history = _require_history(bus)
     if rule.sort is not None:
         raise InvalidRule("sort", "a sorted fetch shows the present only; leave out since, or sort")
+    preparation, response, events_first = fetch
+    past, matches = history.since(instant, rule), MatchReplay(rule)
+    has_begun = False
     # From here on events that match are collected, until ``end``.
-    seam = history.bring_up_to_date(rule)
-
-    def read() -> tuple[MatchReplay, list[Notification]]:
-        replay = MatchReplay(rule)
-        return replay, list(replay.convert(history.since(instant, rule, seam.wait())))
-
-    def join(outcome: tuple[MatchReplay, list[Notification]] | JetError) -> None:
-        try:
-            # First of all, and for a session that is gone, too: collecting must not outlive the fetch.
-            collected = seam.end()
-            if session.gone:
-                return
-            if isinstance(outcome, JetError):
-                raise outcome
-            replay, notifications = outcome
-            # What was collected is short; the long part was converted in the thread.
-            notifications.extend(replay.convert(collected))
-            fetch = begin()
-        except JetError as error:
-            bus.release(session, request_id, error)
-            return
-        _send_replay(bus, session, replay, notifications, fetch)
-        bus.release(session, b"", b"")
-
-    bus.hold(session, read, join, bus.history_worker)
-
-
-def _send_replay(
-    bus: Bus, session: Session, replay: MatchReplay, notifications: list[Notification], fetch: JoinedFetch
-) -> None:
-    """Send the past of a fetch that has just joined, and what leads from there to the present."""
-    audience, fetch_id, response, events_first = fetch
-    if response and not events_first:
-        session.send(response)
-    present = [to_past(element, element.fetch_only_for(audience.auth)) for element in bus.fetches.present(audience)]
-    # One turn of the bus: no event can come between these notifications and the first live one.
-    has_methods = audience.dialect.has_methods
-    for kind, element in (*notifications, *replay.catch_up(present)):
-        if has_methods or element.value is not None:
-            session.outbox.put(audience.encode_past(kind, element, fetch_id))
+    seam: Seam | None = history.bring_up_to_date(rule)
+    try:
+        while True:
+            reading = Work(bus.history_worker, partial(past.read_page, seam))
+            yield reading
+            events, is_last = reading.result()
+            del reading
+            if response and not (events_first or has_begun):
+                session.send(response)
+            has_begun = True
+            yield from _send(session, preparation, matches.convert(events))
+            # Nothing of a page is kept while the peer takes its time to read it.
+            del events
+            if seam is not None:
+                ended, seam = seam, None
+                collected = ended.end()
+                if is_last and collected is not None:
+                    _join(session, matches, collected, preparation)
+                    break
+            yield READ
+            if is_last:
+                seam = history.bring_up_to_date(rule)
+    except JetError as error:
+        if not has_begun or events_first:
+            raise
+        # The request is answered already; a peer that went on would miss events.
+        session.refused = f"the past cannot be replayed any further: {error}; fetch again"
+    finally:
+        # In any case, also for a session that is gone: collecting must not outlive the fetch.
+        if seam is not None:
+            seam.end()
     if response and events_first:
         session.send(response)
+
+
+def _send(session: Session, preparation: Preparation, notifications: Iterable[Notification]) -> Iterator[None]:
+    """Send notifications of the past, one in each step."""
+    for kind, element in notifications:
+        if preparation.has_methods or element.value is not None:
+            session.outbox.put(preparation.encode_past(kind, element))
+        yield
+
+
+def _join(session: Session, matches: MatchReplay, collected: list[PastEvent], preparation: Preparation) -> None:
+    """Join the audience, and send what leads from the replayed past to the present."""
+    # One step of the bus: no event can come between these notifications and the first live one.
+    notifications = list(matches.convert(collected))
+    audience, elements = preparation.join_unprepared()
+    present = [to_past(element, element.fetch_only_for(audience.auth)) for element in elements]
+    for _ in _send(session, preparation, (*notifications, *matches.catch_up(present))):
+        pass
 
 
 def _require_history(bus: Bus) -> History:

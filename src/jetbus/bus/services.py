@@ -6,7 +6,7 @@ or later. It raises a ``JetError`` to refuse the request. A new service needs on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,7 +14,8 @@ from msgspec import Raw
 
 import jetbus
 from jetbus.bus.descriptions import NOTHING_ASKED, UNDESCRIBED, Asked, Description, Meta, read_asked
-from jetbus.bus.replay import JoinedFetch, PastElement, fetch_since, get_past, read_past_instant
+from jetbus.bus.fetches import PreparedFetch
+from jetbus.bus.replay import PastElement, get_past, read_past_instant, replay
 from jetbus.bus.sorting import SortedMatches
 from jetbus.errors import (
     AlreadyFetching,
@@ -40,7 +41,6 @@ from jetbus.wire.notifications import encode_entry, encode_list, encode_past_ent
 if TYPE_CHECKING:
     from jetbus.bus.access import Access, Auth
     from jetbus.bus.bus import Bus
-    from jetbus.bus.fetches import Preparation
     from jetbus.bus.ports import Users
     from jetbus.bus.session import Session
     from jetbus.bus.tree import Element
@@ -94,15 +94,11 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     every, together = params.get("every") is True, params.get("together") is True
     asked = read_asked(params)
 
-    def begin() -> JoinedFetch:
-        audience = bus.fetches.join(session, fetch_id, rule, every=every, together=together, asked=asked)
-        return JoinedFetch(audience, fetch_id, done, events_first)
-
-    def prepare() -> tuple[Preparation, bytes, bool]:
+    def prepare() -> PreparedFetch:
         preparation = bus.fetches.prepare(session, fetch_id, rule, every=every, together=together, asked=asked)
-        return preparation, done, events_first
+        return PreparedFetch(preparation, done, events_first)
 
-    start_fetch(bus, session, request.id, rule, params, begin, prepare)
+    start_fetch(bus, session, request.id, rule, params, prepare)
 
 
 def check_fetch(bus: Bus, session: Session, rule: Rule) -> None:
@@ -121,7 +117,7 @@ def check_lists(bus: Bus, rule: Rule) -> None:
             raise bus.limit_reached("rule_list_max", f"the list of {op} is too long")
 
 
-def limit_work(bus: Bus, steps: Iterator[None]) -> Iterator[None]:
+def limit_work(bus: Bus, steps: Iterator[None]) -> Generator[None]:
     """Bound the work of finding what a rule matches, over all steps."""
     left = allowed = bus.limits.rule_work_max
     while True:
@@ -145,17 +141,15 @@ def start_fetch(
     request_id: bytes,
     rule: Rule,
     params: JsonObject,
-    begin: Callable[[], JoinedFetch],
-    prepare: Callable[[], tuple[Preparation, bytes, bool]],
+    prepare: Callable[[], PreparedFetch],
 ) -> None:
-    """Begin a fetch, at an instant of the past (``begin``) or at the present (``prepare``).
+    """Begin a fetch, at an instant of the past or at the present.
 
     The present is that of the peer's turn: what others have sent before counts, what they have sent since does not.
     """
     instant = read_past_instant(bus, session, params)
     if instant is not None:
-        # The past has a seam of its own (see ``replay``) and needs no steps: a thread reads it.
-        fetch_since(bus, session, request_id, rule, instant, begin)
+        bus.begin_task(session, request_id, replay(bus, session, rule, instant, prepare()))
         return
 
     def tell_present() -> None:

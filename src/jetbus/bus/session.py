@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from jetbus.wire.dialects import CLASSIC, Dialect
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jetbus.bus.batches import Batches
     from jetbus.bus.ports import Outbox
     from jetbus.bus.routes import Route
+    from jetbus.bus.tasks import Step
     from jetbus.bus.tree import Element
 
 
@@ -40,6 +41,7 @@ class Session:
         "name",
         "number",
         "outbox",
+        "pulls",
         "put",
         "put_off",
         "refused",
@@ -86,8 +88,10 @@ class Session:
         """Its messages wait for its next turn, since the time of this one is used up."""
         self.stalled = False
         """Its messages wait until it has read more of what it was sent."""
-        self.task: Iterator[None] | None = None
+        self.task: Generator[Step] | None = None
         """Work that goes on in its next turn; each step is short."""
+        self.pulls = False
+        """Its task goes on once it has read all that it was sent."""
         self.task_id = b""
         """The id of the request that the task answers."""
         self.waiting: list[bytes] = []
@@ -126,7 +130,7 @@ class Session:
         """Drop all messages that have not been handled, and those still to come."""
         # Held for good, so that the hot path needs no second flag to skip the messages of closed sessions.
         self.closed = self.held = True
-        self.turn_over = self.stalled = False
+        self.turn_over = self.stalled = self.pulls = False
         self.put_off = self.task = None
         self.waiting = []
 

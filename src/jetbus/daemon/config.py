@@ -250,6 +250,9 @@ class Config(Limits):
     replay_events_max: int = _setting(
         100_000, read_count, "N", "events of the past that a fetch with since may replay", reload=True
     )
+    past_bytes_max: int = _setting(
+        32 << 20, read_count, "N", "bytes of a tree of the past that is read for a get, a fetch or pages", reload=True
+    )
     radar: Address | None = _setting(
         None,
         read_address,

@@ -397,6 +397,10 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None or session.closed:
             return
+        # A task goes on in the next turn; the messages behind it stay where they are.
+        if session.task is not None:
+            self._wait_for_turn()
+            return
         waiting, session.waiting = session.waiting, []
         if waiting:
             self._receive(session, waiting)

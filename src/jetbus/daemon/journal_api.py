@@ -8,7 +8,7 @@ writer to flush, and never waits for that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -32,7 +32,10 @@ from jetbus.rules import EVERYTHING, Rule
 from jetbus.wire import binary, jsonrpc
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from jetbus.bus.access import Auth
+    from jetbus.bus.ports import Seam
     from jetbus.bus.session import Session
     from jetbus.daemon.daemon import Daemon
     from jetbus.daemon.journaling import Journaling, JournalSeam
@@ -42,6 +45,9 @@ Result = TypeVar("Result")
 
 NODE = f"{DAEMON_NODE}/journal"
 ARROW = "application/vnd.apache.arrow.stream"
+REPLAY_BYTES = 1 << 20
+"""Bytes of a page of a replay; it ends with the event that crosses them."""
+REPLAYED_EVENTS = (*TREE_EVENTS, "describe")
 GONE = "retention has dropped the requested events; the first event in the journal has seq {}"
 
 log = logging.getLogger("jetbus.daemon")
@@ -53,9 +59,13 @@ class JournalApi:
     def __init__(self, daemon: Daemon, journaling: Journaling) -> None:
         self._daemon = daemon
         self._journaling = journaling
-        self._journal = journal.open(journaling.directory)
-        self._log = Log(journaling.directory)
-        self._cursors = pages.PageCursors(lambda: daemon.config.journal_cursors_max, self._count_dropped_cursor)
+        self.journal = journal.open(journaling.directory)
+        self.log = Log(journaling.directory)
+        self._cursors = pages.PageCursors(
+            lambda: daemon.config.journal_cursors_max,
+            lambda: daemon.config.past_bytes_max,
+            self._count_dropped_cursor,
+        )
         journaling.record_present = self._record_present
         for name, method in _METHODS.items():
             daemon.bus.builtin.add_method(f"{NODE}/{name}", self._make_method(name, method), daemon.bus.history_worker)
@@ -108,35 +118,26 @@ class JournalApi:
         return _translate_errors(lambda: self._read_tree(instant, _without_value_tests(rule)))
 
     def _read_tree(self, instant: Json, rule: Rule | None) -> list[PastElement]:
-        return [_convert_element(row) for row in self._journal.as_of(instant, rule).to_pylist()]
+        return [_convert_element(row) for row in self.check_size(self.journal.as_of(instant, rule)).to_pylist()]
 
-    def since(self, instant: Json, rule: Rule, last_seq: int) -> list[PastEvent]:
-        """Return the tree at an instant as adds, then all events up to ``last_seq``."""
-        return _translate_errors(lambda: self._read_since(instant, rule, last_seq))
+    def check_size(self, tree: pa.Table) -> pa.Table:
+        """Return a tree of the past; refuse one that takes more memory than the limit."""
+        allowed = self._daemon.config.past_bytes_max
+        if tree.nbytes > allowed:
+            self._daemon.bus.limit_hits["past_bytes_max"] += 1
+            raise LimitReached(
+                "past_bytes_max",
+                allowed,
+                f"the tree was too large then; narrow the rule, or read pages of {NODE}/as_of",
+            )
+        return tree
 
-    def _read_since(self, instant: Json, rule: Rule, last_seq: int) -> list[PastEvent]:
-        path_rule = _without_value_tests(rule)
-        # The tree and the events after it are separated by a seq, not by the instant: more events with that very
-        # instant may be written between the two reads.
-        seq = min(self._log.seq_at(self._log.instant_us(instant)), last_seq)
-        tree = map(_convert_element, self._journal.as_of(rule=path_rule, seq=seq).to_pylist())
-        adds = (
-            PastEvent("add", one.ts, one.path, one.value, one.fetch_only, one.schema, one.source_us, one.quality)
-            for one in tree
-        )
-        return [*adds, *self._read_events(path_rule, seq + 1, last_seq)]
+    def since(self, instant: Json, rule: Rule) -> Replay:
+        """Return a reader of the tree at an instant, as adds, and of the events since then."""
+        return Replay(self, instant, _without_value_tests(rule))
 
-    def _read_events(self, path_rule: Rule | None, first_seq: int, last_seq: int) -> list[PastEvent]:
-        events: list[tuple[int, PastEvent]] = []
-        # Starts and stops have no path, so no rule matches them; they are read separately.
-        for kinds, rule in (((*TREE_EVENTS, "describe"), path_rule), (CLEARING_EVENTS, None)):
-            for batch in self._journal.read(rule, seq=first_seq, seq_until=last_seq + 1, events=kinds):
-                events += map(_convert_row, batch.to_pylist())
-                self._check_count(len(events))
-        events.sort(key=lambda pair: pair[0])
-        return [event for _, event in events]
-
-    def _check_count(self, count: int) -> None:
+    def check_count(self, count: int) -> None:
+        """Refuse a replay of more events than the limit."""
         allowed = self._daemon.config.replay_events_max
         if count > allowed:
             self._daemon.bus.limit_hits["replay_events_max"] += 1
@@ -145,18 +146,12 @@ class JournalApi:
     def bring_up_to_date(self, rule: Rule | None = None) -> ReplaySeam:
         """Start a flush of the journal; with a rule, collect later events of its paths in memory."""
         if rule is None:
-            return ReplaySeam(self, self._journaling.bring_up_to_date())
+            return ReplaySeam(self._journaling.bring_up_to_date())
         # Values are tested when the events are replayed: one that
         # stops matching is a remove, and must not be missed here.
         path_rule = _without_value_tests(rule) or EVERYTHING
         allowed = self._daemon.config.replay_events_max
-        return ReplaySeam(self, self._journaling.bring_up_to_date(lambda path: _sees_path(path_rule, path), allowed))
-
-    def events_since(self, seam: JournalSeam) -> list[PastEvent]:
-        """Return the events that were appended after a seam, and stop collecting them."""
-        events = [_convert_appended(event) for event in seam.end()]
-        self._check_count(len(events))
-        return events
+        return ReplaySeam(self._journaling.bring_up_to_date(lambda path: _sees_path(path_rule, path), allowed))
 
     # -- methods of the bus
 
@@ -164,9 +159,9 @@ class JournalApi:
         """Return where the journal begins and ends, and the instant up to which it is complete."""
         # Read before the journal: what the journal has afterwards includes every event up to this instant.
         complete_us = self._journaling.writer.complete_us
-        ((bus, offsets),) = self._journal.offsets().items()
+        ((bus, offsets),) = self.journal.offsets().items()
         offsets["now"] = max(complete_us, offsets["now"] or 0) or None
-        size_bytes = sum(piece.bytes for piece in self._log.view().pieces)
+        size_bytes = sum(piece.bytes for piece in self.log.view().pieces)
         return binary.encode_json_body(
             jsonrpc.encode({"bus": bus, "id": self._journaling.writer.identity.id, **offsets, "bytes": size_bytes})
         )
@@ -174,7 +169,7 @@ class JournalApi:
     def range(self, args: MethodArgs) -> bytes:
         """Return a page of events from a seq or an instant on."""
         page = pages.write_events_page(
-            self._journal,
+            self.journal,
             args.rule(),
             since=args.get("since"),
             until=args.get("until"),
@@ -192,7 +187,7 @@ class JournalApi:
         if seq is not None and instant is not None:
             raise Invalid("args", "give either instant or seq for a tree, not both")
         page = pages.write_tree_page(
-            self._journal,
+            self.journal,
             instant,
             args.rule(),
             seq=seq,
@@ -209,7 +204,7 @@ class JournalApi:
         if not isinstance(path, str):
             raise WrongType("path")
         page = pages.write_history_page(
-            self._journal,
+            self.journal,
             path,
             args.get("since"),
             args.get("until"),
@@ -224,14 +219,85 @@ class JournalApi:
 class ReplaySeam:
     """A seam between past and live whose events are in the form that the bus replays."""
 
-    def __init__(self, api: JournalApi, seam: JournalSeam) -> None:
-        self._api = api
+    def __init__(self, seam: JournalSeam) -> None:
         self._seam = seam
         self.wait = seam.wait
 
-    def end(self) -> list[PastEvent]:
-        """Return the events after the seam."""
-        return self._api.events_since(self._seam)
+    def end(self) -> list[PastEvent] | None:
+        """Return the events after the seam, None if there were too many to collect."""
+        events = self._seam.end()
+        return None if events is None else [_convert_appended(event) for event in events]
+
+
+class Replay:
+    """Reads the tree at an instant and the events since then, in pages that are limited by their bytes."""
+
+    def __init__(self, api: JournalApi, instant: Json, path_rule: Rule | None) -> None:
+        self._api = api
+        self._instant = instant
+        self._rule = path_rule
+        self._tree: pa.Table | None = None
+        """The rows of the tree that are still to be sent; None before the first page."""
+        self._next_seq = self._last_seq = 0
+
+    def read_page(self, seam: Seam | None) -> tuple[list[PastEvent], bool]:
+        """Return the next events, and True if these are all up to the seam, or up to the last one."""
+        return _translate_errors(lambda: self._read_page(seam))
+
+    def _read_page(self, seam: Seam | None) -> tuple[list[PastEvent], bool]:
+        if seam is not None:
+            self._last_seq = seam.wait()
+        if self._tree is None:
+            self._tree = self._open()
+        events, bytes_left = self._read_tree(self._tree, REPLAY_BYTES)
+        if bytes_left > 0:
+            events += self._read_events(bytes_left)
+        return events, self._next_seq > self._last_seq
+
+    def _open(self) -> pa.Table:
+        log, journal = self._api.log, self._api.journal
+        # The tree and the events after it are separated by a seq, not by the instant: more events with that very
+        # instant may be written between the two reads.
+        seq = min(log.seq_at(log.instant_us(self._instant)), self._last_seq)
+        self._next_seq = seq + 1
+        count = 0
+        for batch in self._read(("seq",), REPLAYED_EVENTS):
+            count += batch.num_rows
+            self._api.check_count(count)
+        return self._api.check_size(journal.as_of(rule=self._rule, seq=seq))
+
+    def _read_tree(self, tree: pa.Table, bytes_left: int) -> tuple[list[PastEvent], int]:
+        rows, size_bytes = pages.measure_rows(tree, bytes_left)
+        page, self._tree = tree.slice(0, rows), tree.slice(rows)
+        if not self._tree.num_rows:
+            self._tree = self._tree.slice(0, 0).combine_chunks()  # a slice would keep the whole tree in memory
+        elements = map(_convert_element, page.to_pylist())
+        adds = [
+            PastEvent("add", one.ts, one.path, one.value, one.fetch_only, one.schema, one.source_us, one.quality)
+            for one in elements
+        ]
+        return adds, bytes_left - size_bytes if rows == tree.num_rows else 0
+
+    def _read_events(self, bytes_left: int) -> list[PastEvent]:
+        events: list[tuple[int, PastEvent]] = []
+        end_seq = self._last_seq
+        for batch in self._read(None, REPLAYED_EVENTS):
+            rows, size_bytes = pages.measure_rows(batch, bytes_left)
+            events += map(_convert_row, batch.slice(0, rows).to_pylist())
+            bytes_left -= size_bytes
+            if rows < batch.num_rows or bytes_left <= 0:
+                end_seq = events[-1][0]
+                break
+        # Starts and stops have no path, so no rule matches them; they are read separately.
+        for batch in self._api.journal.read(None, seq=self._next_seq, seq_until=end_seq + 1, events=CLEARING_EVENTS):
+            events += map(_convert_row, batch.to_pylist())
+        self._next_seq = end_seq + 1
+        events.sort(key=lambda pair: pair[0])
+        return [event for _, event in events]
+
+    def _read(self, columns: Sequence[str] | None, events: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        seqs = {"seq": self._next_seq, "seq_until": self._last_seq + 1}
+        return self._api.journal.read(self._rule, **seqs, columns=columns, events=events)
 
 
 _METHODS: dict[str, Callable[[JournalApi, MethodArgs], bytes]] = {

@@ -78,11 +78,14 @@ class JournalSeam:
                 " and see /health of the daemon"
             ) from None
 
-    def end(self) -> list[AppendedEvent]:
-        """Return the events that were appended after the seam, and stop collecting them."""
+    def end(self) -> list[AppendedEvent] | None:
+        """Stop collecting; return the events that were appended after the seam, None if there were too many."""
         self._ended = True
         watch, self._watch = self._watch, None
-        return [] if watch is None else self._writer.unwatch(watch)
+        if watch is None:
+            return []
+        events = self._writer.unwatch(watch)
+        return None if watch.full else events
 
 
 class Journaling:

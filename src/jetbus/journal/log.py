@@ -47,6 +47,8 @@ RUN_BYTES = 4 << 20
 """Bytes of a segment that are read at once, unless a single batch is larger."""
 SMALL_ROWS = 4096
 """Rows below which batches are joined before they are filtered and passed on."""
+JOINED_BYTES = 4 << 20
+"""Bytes from which on batches are not joined, however few rows they have."""
 VIEWS_MAX = 1000
 """Views that are taken in a row before giving up on a journal whose files keep changing."""
 
@@ -186,7 +188,7 @@ def _open_stream(
 def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that have rows, joining small neighbours."""
     small: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -195,9 +197,10 @@ def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             continue
         small.append(batch)
         rows += batch.num_rows
-        if rows >= SMALL_ROWS:
+        size_bytes += batch.nbytes
+        if rows >= SMALL_ROWS or size_bytes >= JOINED_BYTES:
             yield pa.concat_batches(small)
-            small, rows = [], 0
+            small, rows, size_bytes = [], 0, 0
     if small:
         yield pa.concat_batches(small)
 

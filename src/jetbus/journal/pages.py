@@ -32,8 +32,11 @@ from jetbus.rules import Rule
 ROWS_MAX = 20_000
 """Rows in a page, at most."""
 PAGE_BYTES = 4 << 20
-"""Approximate size of a page of events; a page ends with the record batch that crosses it."""
+"""Approximate size of a page; one of events ends with the record batch that crosses it, others with the row."""
+ROW_BYTES = 200
+"""Approximate size of a row beside its path, value and detail."""
 CURSORS_MAX = 4
+CURSORS_BYTES = 32 << 20
 CURSOR_IDLE_S = 60.0
 """Time after which a cursor that nobody has used is dropped."""
 NEXT = "next"
@@ -55,10 +58,12 @@ class PageCursors:
     def __init__(
         self,
         cursors_max: Callable[[], int] = lambda: CURSORS_MAX,
+        bytes_max: Callable[[], int] = lambda: CURSORS_BYTES,
         on_drop: Callable[[], None] = lambda: None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cursors_max = cursors_max
+        self._bytes_max = bytes_max
         self._on_drop = on_drop
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
@@ -74,14 +79,19 @@ class PageCursors:
             return self._remainders.pop(key, None)
 
     def put(self, key: Hashable, remainder: Remainder) -> None:
-        """Keep a remainder for the next page, dropping the oldest one beyond the limit."""
+        """Keep a remainder for the next page, dropping the oldest ones beyond a limit."""
         with self._lock:
             self._drop_idle()
             self._remainders[key] = remainder._replace(kept_s=self._monotonic_s())
             self._remainders.move_to_end(key)
-            while len(self._remainders) > self._cursors_max():
+            while self._remainders and self._are_too_many():
                 self._remainders.popitem(last=False)
                 self._on_drop()
+
+    def _are_too_many(self) -> bool:
+        # Slices of a table share its memory, and keep all of it.
+        size_bytes = sum(one.rows.get_total_buffer_size() for one in self._remainders.values())
+        return len(self._remainders) > self._cursors_max() or size_bytes > self._bytes_max()
 
     def _drop_idle(self) -> None:
         oldest_s = self._monotonic_s() - CURSOR_IDLE_S
@@ -140,7 +150,7 @@ def write_tree_page(
     if remainder is None:
         tree = journal.as_of(instant, rule, seq=seq)
         remainder = Remainder(tree.slice(offset), tree.num_rows)
-    page, rest = remainder.rows.slice(0, limit), remainder.rows.slice(limit)
+    page, rest = _split(remainder.rows, limit)
     metadata = {TOTAL: remainder.total}
     if rest.num_rows:
         metadata[NEXT] = offset + page.num_rows
@@ -167,12 +177,31 @@ def write_history_page(
         history = journal.history(path, since, until, typed=False)
         history = history.filter(pc.greater_equal(history["seq"], seq))
         remainder = Remainder(history, history.num_rows)
-    page, rest = remainder.rows.slice(0, limit), remainder.rows.slice(limit)
+    page, rest = _split(remainder.rows, limit)
     metadata = {}
     if rest.num_rows:
         metadata[NEXT] = rest["seq"][0].as_py()
         cursors.put((key, metadata[NEXT]), Remainder(rest, remainder.total))
     return _encode_page(page, metadata)
+
+
+def _split(rows: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of the next page, and the rest."""
+    count = measure_rows(rows.slice(0, limit), PAGE_BYTES)[0]
+    return rows.slice(0, count), rows.slice(count)
+
+
+def measure_rows(rows: pa.Table | pa.RecordBatch, bytes_max: int) -> tuple[int, int]:
+    """Return the number of rows that fit into so many bytes, at least one if there is any, and their bytes."""
+    texts = [rows[name] for name in ("path", "value", "detail") if name in rows.schema.names]
+    lengths = [pc.fill_null(pc.binary_length(column), 0).to_pylist() for column in texts]
+    count = size_bytes = 0
+    for row in zip(*lengths, strict=True):
+        if count and size_bytes >= bytes_max:
+            break
+        count += 1
+        size_bytes += ROW_BYTES + sum(row)
+    return count, size_bytes
 
 
 def read_page(page: bytes) -> tuple[pa.Table, int | None]:

@@ -29,6 +29,8 @@ TREE_EVENTS = ("add", "change", "remove")
 
 APPLY_ROWS = 1 << 18
 """Events that are collected before they are applied to the tree: a balance of speed and memory."""
+APPLY_BYTES = 64 << 20
+"""Bytes of events from which on they are applied, however few they are."""
 
 TREE = pa.schema(
     [
@@ -73,7 +75,7 @@ class TreeBuilder:
     def __init__(self, tree: pa.Table | None) -> None:
         self._tree = make_empty_tree() if tree is None else tree
         self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self.known = tree is not None
         """True if the tree is complete: the start was known, or an event has cleared the tree since."""
 
@@ -82,7 +84,8 @@ class TreeBuilder:
         for batch in batches:
             self._batches.append(batch)
             self._rows += batch.num_rows
-            if self._rows >= APPLY_ROWS:
+            self._bytes += batch.nbytes
+            if self._rows >= APPLY_ROWS or self._bytes >= APPLY_BYTES:
                 self._apply_pending()
 
     def build(self) -> pa.Table:
@@ -94,7 +97,7 @@ class TreeBuilder:
         if not self._batches:
             return
         events = pa.Table.from_batches(self._batches)
-        self._batches, self._rows = [], 0
+        self._batches, self._rows, self._bytes = [], 0, 0
         events, cleared = _drop_before_clearing(events)
         if cleared:
             self._tree, self.known = make_empty_tree(), True

@@ -52,27 +52,36 @@ class AppendedEvent(NamedTuple):
     quality: bytes | None = None
 
 
+WATCHED_BYTES_MAX = 4 << 20
+"""Bytes of the events that a watch collects; one that is full is given up, and the events are read from the log."""
+
+
 class Watch:
     """Events of selected paths, and those that clear the tree."""
 
     def __init__(self, wanted: Callable[[str], bool], events_max: int) -> None:
         self._wanted = wanted
         self._verdicts: dict[str, bool] = {}
-        self._events_max = events_max
+        self._events_max, self._bytes_left = events_max, WATCHED_BYTES_MAX
         self.events: list[AppendedEvent] = []
 
     @property
     def full(self) -> bool:
-        """True if the limit was exceeded, so that events are missing."""
-        return len(self.events) > self._events_max
+        """True if a limit was exceeded, so that events are missing."""
+        return len(self.events) > self._events_max or self._bytes_left < 0
 
     def collect(self, pending: PendingEvents) -> None:
-        """Collect from events that are about to be written or dropped."""
+        """Collect from events that are about to be written or dropped; what was collected is freed at a limit."""
+        if self.full:
+            return
         for seen in _events_of(pending):
-            if self.full:
-                return
             if seen.event in CLEARING_EVENTS or (seen.event in _WATCHED and self._wants(seen.path)):
+                self._bytes_left -= len(seen.value or b"") + len(seen.detail or b"")
                 self.events.append(seen)
+            if self.full:
+                self.events = []
+                self._events_max = -1
+                return
 
     def _wants(self, path: str) -> bool:
         verdict = self._verdicts.get(path)
@@ -330,7 +339,7 @@ class Writer:
         return watch
 
     def unwatch(self, watch: Watch) -> list[AppendedEvent]:
-        """End a watch and return the events it collected."""
+        """End a watch and return the events it collected, none if it became full."""
         self._watches.remove(watch)
         watch.collect(self._open)
         # Events that are appended and not yet taken belong to it as well.
