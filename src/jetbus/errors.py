@@ -44,7 +44,7 @@ knows how an error is transported.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jetbus.json_types import ErrorObject, Json
 
@@ -115,6 +115,11 @@ class JetError(Exception):
         super().__init__(text)
         self.data = data
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is otherwise built again from its text, as which most constructors take something else: a result
+        # of ``multiprocessing`` or Spark would be an error of its own.
+        return _restore, (type(self), self.args, self.__dict__)
+
     def wire(self) -> ErrorObject:
         """Return the error object of a response."""
         return {"code": self.code, "message": MESSAGES[self.code], "data": self.data}
@@ -123,6 +128,14 @@ class JetError(Exception):
     def path(self) -> str | None:
         """Path that the error refers to, or None."""
         return None
+
+
+def _restore(kind: type[JetError], args: tuple[Any, ...], members: dict[str, Any]) -> JetError:
+    """Return a pickled error, without its constructor."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(members)
+    return error
 
 
 class ParseError(JetError):
