@@ -11,6 +11,9 @@ from types import ModuleType
 
 import pytest
 
+import jetbus
+from jetbus.schema import Described, make_schema
+
 API_PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 PUBLIC = ["jetbus", "jetbus.daemon", "jetbus.errors", "jetbus.journal", "jetbus.rules"]
 
@@ -79,3 +82,34 @@ def test_exports_are_documented(module: ModuleType) -> None:
 def test_only_public_modules_are_documented() -> None:
     """The page of the API has no module that is not public."""
     assert sorted(_documented(API_PAGE.read_text(encoding="utf-8"))) == PUBLIC
+
+
+TAKES_ANY_NAME = ("call", "call_async", "config", "config_async")
+"""Methods whose keywords are the business of somebody else: a method of the bus, or the daemon."""
+
+
+@pytest.mark.parametrize("name", sorted(name for name in jetbus.__all__ if inspect.isclass(getattr(jetbus, name))))
+def test_options_are_shown_by_name(name: str) -> None:
+    """No public method hides its options behind ** or *: ``help(Peer.add_state)`` shows each of them."""
+    kind = getattr(jetbus, name)
+    members = inspect.getmembers(kind, inspect.isfunction)
+    public = {member: function for member, function in members if not member.startswith("_")} | {"__init__": kind}
+    hidden = [
+        f"{name}.{member}: {parameter}"
+        for member, function in public.items()
+        if member not in TAKES_ANY_NAME and function.__module__.startswith("jetbus.peer")
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    assert hidden == []
+
+
+def test_shown_options_are_taken() -> None:
+    """Options that the signature of a method shows are those that it takes, with defaults that mean nothing."""
+    shown = inspect.signature(jetbus.Peer.add_state).parameters
+    assert {"on_set", "unit", "minimum", "stale_s", "check", "type"} <= shown.keys()
+    assert {"equals", "starts_with", "value", "sort_by"} <= inspect.signature(jetbus.Peer.fetch).parameters.keys()
+    assert "on_set" not in inspect.signature(jetbus.Peer.state).parameters
+    assert make_schema(int, dict.fromkeys(Described.__annotations__)) == make_schema(int, {})  # type: ignore[arg-type]
+    for option, parameter in inspect.signature(jetbus.Peer.fetch).parameters.items():
+        assert option in ("self", "text", "callback") or parameter.kind is parameter.KEYWORD_ONLY

@@ -408,7 +408,9 @@ def make_schema(value_type: Any, described: Described) -> str | dict[str, Any] |
     if unknown:
         raise TypeError(f"a state has no {', '.join(sorted(unknown))}; put other members into schema={{...}}")
     whole = described.get("schema")
-    words = {NAMES[word]: value for word, value in described.items() if word not in ("schema", "check")}
+    words = {
+        NAMES[word]: value for word, value in described.items() if word not in ("schema", "check") and value is not None
+    }
     if isinstance(whole, str):
         if words:
             raise TypeError("a schema that is a text has no other members; put the text into description=")

@@ -75,6 +75,9 @@ def read_url(url: str | None = None) -> UrlParts:
     >>> read_url("jet://plant")
     UrlParts(scheme='jet', host='plant', port=11122, path='', user=None, password=None)
     """
+    if url is not None and not isinstance(url, str):
+        example = f"jet://localhost:{url}" if isinstance(url, int) else DEFAULT_URL
+        raise TypeError(f"the address of a daemon is a text such as {example!r}, not {url!r}")
     url = url or os.environ.get("JET_URL") or DEFAULT_URL
     scheme, found, rest = url.partition("://")
     if not found:

@@ -27,6 +27,7 @@ from msgspec import UNSET
 
 from jetbus.errors import NotConnected, NotFound, TimedOut, UnknownService
 from jetbus.json_types import Json, JsonObject
+from jetbus.peer.arguments import check_type
 from jetbus.peer.callbacks import call_back, is_async
 from jetbus.peer.compat import features_of
 from jetbus.peer.connection import OnResult, PeerConnection
@@ -42,6 +43,7 @@ from jetbus.peer.requests import (
     make_args,
     read_set_value,
 )
+from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import (
     QUEUE_MAX,
     Event,
@@ -53,6 +55,7 @@ from jetbus.peer.subscription import (
 )
 from jetbus.peer.values import FINITE_TYPES, Instant, encode_instant, read_value
 from jetbus.rules import Rule, Sort, rule
+from jetbus.rules.text import translate_topic
 from jetbus.schema import Described
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ class PeerAsync(PeerConnection):
 
     # -- owner
 
+    @show_options(Described)
     def add_state(
         self,
         path: str,
@@ -135,6 +139,7 @@ class PeerAsync(PeerConnection):
         await future
         return handle
 
+    @show_options(add_state, without=("on_set",))
     def state(self, path: str, value: Any = None, **options: Any) -> Callable[[Callable[[Any], Any]], StateAsync]:
         """Decorate the ``on_set`` of a state. The state is added at once; ``await state.add()`` is not needed."""
 
@@ -147,13 +152,21 @@ class PeerAsync(PeerConnection):
 
         return decorate
 
-    def method(self, path: str, **options: Any) -> Callable[[Callable[..., Any]], MethodAsync]:
+    def method(
+        self,
+        path: str,
+        *,
+        access: Mapping[str, Json] | None = None,
+        timeout_s: float | None = None,
+        schema: str | Mapping[str, Json] | None = None,
+        on_result: OnResult | None = None,
+    ) -> Callable[[Callable[..., Any]], MethodAsync]:
         """Decorate a function to make it a method, which is added at once."""
 
         def decorate(function: Callable[..., Any]) -> MethodAsync:
-            owned = OwnedMethod(path, function, options.get("access"), options.get("timeout_s"))
-            owned.schema = options.get("schema")
-            return self._add_in_background(owned, MethodAsync(self, owned), options.get("on_result"))
+            owned = OwnedMethod(path, function, access, timeout_s)
+            owned.schema = schema
+            return self._add_in_background(owned, MethodAsync(self, owned), on_result)
 
         return decorate
 
@@ -238,6 +251,7 @@ class PeerAsync(PeerConnection):
             self._request_with_callback(on_result, "call", params, future, None, within_s, path)
         return future
 
+    @show_options(rule)
     def get_all(
         self,
         text: str | Rule | None = None,
@@ -262,6 +276,7 @@ class PeerAsync(PeerConnection):
 
         With ``type`` the value is converted to it; one that does not fit raises ``InvalidValue``.
         """
+        check_type(type)
         return self._begin(self._get_one(path, default, type, as_of), on_result)
 
     async def _get_one(self, path: str, default: Any, value_type: Any, as_of: Instant | None) -> Any:
@@ -269,8 +284,7 @@ class PeerAsync(PeerConnection):
         if path not in found:
             if default is not UNSET:
                 return default
-            is_rule = "*" in path or " " in path
-            raise NotFound(path, f"there is no state {path} on the bus; get_all reads rules" if is_rule else None)
+            raise NotFound(path, _suggest_rule(path))
         return convert_value(found[path], value_type, path)
 
     async def _get_all(self, wanted: Rule, as_of: Instant | None) -> dict[str, Any]:
@@ -319,6 +333,7 @@ class PeerAsync(PeerConnection):
         since, until = (None if instant is None else encode_instant(instant) for instant in (since, until))
         return self._begin(read_history(self.call, path, since, until), on_result)
 
+    @show_options(rule)
     def tree(
         self,
         as_of: Instant | None = None,
@@ -334,6 +349,7 @@ class PeerAsync(PeerConnection):
         instant = None if as_of is None else encode_instant(as_of)
         return self._begin(read_tree(self.call, instant, rule(text, **keywords)), on_result)
 
+    @show_options(rule)
     def fetch(
         self,
         text: str | Rule | None = None,
@@ -380,6 +396,7 @@ class PeerAsync(PeerConnection):
 
     def start_fetch(self, subscription: Subscription, on_result: OnResult | None = None) -> FetchAsync:
         """Start a fetch from a subscription of the caller's own; ``fetch`` is the usual way."""
+        self._check_loop()
         fetch = SortedAsync(self, subscription) if subscription.rule.sort else FetchAsync(self, subscription)
         self._start(subscription, fetch, on_result)
         return fetch
@@ -397,6 +414,7 @@ class PeerAsync(PeerConnection):
         except NotConnected as error:
             subscription.end(error)
 
+    @show_options(rule)
     def mirror(
         self,
         text: str | Rule | None = None,
@@ -417,6 +435,7 @@ class PeerAsync(PeerConnection):
         self._start(subscription, mirror, on_result)
         return mirror
 
+    @show_options(rule)
     def wait_for(
         self,
         text: str | Rule | None = None,
@@ -470,6 +489,13 @@ class PeerAsync(PeerConnection):
         groups = await self._request("authenticate", {"user": user, "password": password})
         self._user, self._password = user, password
         return groups
+
+
+def _suggest_rule(path: str) -> str | None:
+    """Return the text of the error for the get of a path that looks like a rule."""
+    if glob := translate_topic(path):
+        return f"there is no state {path} on the bus; get_all reads rules, and {glob} is the one for that"
+    return f"there is no state {path} on the bus; get_all reads rules" if "*" in path or " " in path else None
 
 
 def _sort_states(sort: Sort, found: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from msgspec import UNSET
 
 from jetbus.errors import NotConnected
 from jetbus.json_types import Json, JsonObject
+from jetbus.peer.arguments import check_callback
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.handles import BlockingElement, Fetch, Method, Mirror, Sorted, State, apply_event
@@ -39,6 +40,7 @@ from jetbus.peer.requests import (
     make_args,
     read_set_value,
 )
+from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import QUEUE_MAX, Event, Policy, Subscription
 from jetbus.peer.threads import OnResult, ResponseFuture, ThreadedConnection
 from jetbus.peer.values import FINITE_TYPES, Instant, encode_instant
@@ -60,6 +62,7 @@ class Peer(ThreadedConnection):
 
     # -- owner
 
+    @show_options(Described)
     def add_state(
         self,
         path: str,
@@ -77,6 +80,7 @@ class Peer(ThreadedConnection):
         state.add()
         return state
 
+    @show_options(Described)
     def add_state_async(
         self,
         path: str,
@@ -105,9 +109,10 @@ class Peer(ThreadedConnection):
         only_changes: bool,
         described: Described,
     ) -> State:
-        # In the callbacks thread, where it may block and use this very peer.
-        handler = None if on_set is None else self._run_in_callbacks(on_set)
-        owned = OwnedState(path, value, handler, access, timeout_s, value_type, only_changes)
+        owned = OwnedState(path, value, on_set, access, timeout_s, value_type, only_changes)
+        if on_set is not None:
+            # In the callbacks thread, where it may block and use this very peer.
+            owned.on_set = self._run_in_callbacks(on_set)
         owned.set_description(described)
         return State(self, owned)
 
@@ -121,8 +126,7 @@ class Peer(ThreadedConnection):
         schema: str | Mapping[str, Json] | None = None,
     ) -> Method:
         """Add a method: an array becomes positional, an object keyword arguments."""
-        method = Method(self, OwnedMethod(path, self._run_in_callbacks(function), access, timeout_s), function)
-        method._owned.schema = schema
+        method = self._make_method(path, function, access, timeout_s, schema)
         method.add()
         return method
 
@@ -137,9 +141,20 @@ class Peer(ThreadedConnection):
         on_result: OnResult | None = None,
     ) -> Future[Method]:
         """Add a method without waiting; the future has its handle."""
-        method = Method(self, OwnedMethod(path, self._run_in_callbacks(function), access, timeout_s), function)
-        method._owned.schema = schema
+        method = self._make_method(path, function, access, timeout_s, schema)
         return self._request_handle(lambda response: self._session.add(method._owned, response), method, on_result)
+
+    def _make_method(
+        self,
+        path: str,
+        function: Callable[..., Any],
+        access: Mapping[str, Json] | None,
+        timeout_s: float | None,
+        schema: str | Mapping[str, Json] | None,
+    ) -> Method:
+        owned = OwnedMethod(path, function, access, timeout_s)
+        owned.function, owned.schema = self._run_in_callbacks(function), schema
+        return Method(self, owned, function)
 
     def _add(self, owned: Owned) -> None:
         self._check_may_wait()
@@ -147,13 +162,21 @@ class Peer(ThreadedConnection):
         self._session.add(owned, slot)
         slot.wait(self._session.answer_s)
 
+    @show_options(add_state, without=("on_set",))
     def state(self, path: str, value: Any = None, **options: Any) -> Callable[[Callable[[Any], Any]], State]:
         """Decorate the ``on_set`` of a state."""
         return lambda on_set: self.add_state(path, value, on_set=on_set, **options)
 
-    def method(self, path: str, **options: Any) -> Callable[[Callable[..., Any]], Method]:
+    def method(
+        self,
+        path: str,
+        *,
+        access: Mapping[str, Json] | None = None,
+        timeout_s: float | None = None,
+        schema: str | Mapping[str, Json] | None = None,
+    ) -> Callable[[Callable[..., Any]], Method]:
         """Decorate a function to make it a method."""
-        return lambda function: self.add_method(path, function, **options)
+        return lambda function: self.add_method(path, function, access=access, timeout_s=timeout_s, schema=schema)
 
     @contextlib.contextmanager
     def batch(self) -> Generator[None]:
@@ -218,6 +241,7 @@ class Peer(ThreadedConnection):
         self, method: str, params: Any, timeout_s: float | None, read: Callable[[Any], Any] | None, path: str
     ) -> Any:
         self._check_may_wait()
+        self._check_may_ask(method, path)
         slot = BlockingWaiter()
         within_s = self._session.get_timeout_s(timeout_s)
         self._session.request_now(method, params, slot, read, within_s, path)
@@ -262,12 +286,14 @@ class Peer(ThreadedConnection):
         """Get the value of one state, without waiting."""
         return self._begin(self._core.get(path, default=default, type=type, as_of=as_of), on_result)
 
+    @show_options(rule)
     def get_all(
         self, text: str | Rule | None = None, *, as_of: Instant | None = None, **keywords: Any
     ) -> dict[str, Any]:
         """Return the states that match now, or matched at an instant, path to value, in order."""
         return self._run(self._core.get_all(text, as_of=as_of, **keywords))  # type: ignore[no-any-return]
 
+    @show_options(rule)
     def get_all_async(
         self,
         text: str | Rule | None = None,
@@ -294,10 +320,12 @@ class Peer(ThreadedConnection):
         """Get the values of one path over time, without waiting."""
         return self._begin(self._core.history(path, since, until), on_result)
 
+    @show_options(rule)
     def tree(self, as_of: Instant | None = None, text: str | Rule | None = None, **keywords: Any) -> pa.Table:
         """Return all states and methods at an instant as a ``pyarrow.Table``; see ``PeerAsync.tree``."""
         return self._run(self._core.tree(as_of, text, **keywords))
 
+    @show_options(rule)
     def tree_async(
         self,
         as_of: Instant | None = None,
@@ -309,6 +337,7 @@ class Peer(ThreadedConnection):
         """Get all states and methods at an instant, without waiting."""
         return self._begin(self._core.tree(as_of, text, **keywords), on_result)
 
+    @show_options(rule)
     def fetch(
         self,
         text: str | Rule | None = None,
@@ -327,6 +356,7 @@ class Peer(ThreadedConnection):
         self._session.fetch(fetch._subscription)
         return fetch
 
+    @show_options(rule)
     def fetch_async(
         self,
         text: str | Rule | None = None,
@@ -357,6 +387,7 @@ class Peer(ThreadedConnection):
         meta: bool,
         keywords: dict[str, Any],
     ) -> Fetch:
+        check_callback(callback, "callback")  # not the subscription's, which would call it on the loop
         wanted = rule(text, **keywords)
         subscription = Subscription(
             self._session.next_fetch_id(),
@@ -377,12 +408,14 @@ class Peer(ThreadedConnection):
 
         return self._request_handle(send, handle, on_result)
 
+    @show_options(rule)
     def mirror(self, text: str | Rule | None = None, *, type: Any = None, **keywords: Any) -> Mirror:  # noqa: A002
         """Return a live dict of everything that matches."""
         mirror = self._make_mirror(text, type, keywords)
         self._session.fetch(mirror._fetch._subscription)
         return mirror
 
+    @show_options(rule)
     def mirror_async(
         self,
         text: str | Rule | None = None,
@@ -405,10 +438,12 @@ class Peer(ThreadedConnection):
         )
         return Mirror(self, subscription, values)
 
+    @show_options(rule)
     def wait_for(self, text: str | Rule | None = None, *, timeout_s: float | None = None, **keywords: Any) -> Event:
         """Wait until something matches and return its event."""
         return self._run(self._core.wait_for(text, timeout_s=timeout_s, **keywords))  # type: ignore[no-any-return]
 
+    @show_options(rule)
     def wait_for_async(
         self,
         text: str | Rule | None = None,

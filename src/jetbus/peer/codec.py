@@ -221,6 +221,25 @@ class JsonCodec:
             return []
 
 
+class RefusingCodec(JsonCodec):
+    """Codec of a session that may send nothing more: whatever is to be encoded raises an error."""
+
+    def __init__(self, refusal: str) -> None:
+        self._refusal = refusal
+
+    def prepare(self, _value: Any, _path: str) -> Any:
+        raise RuntimeError(self._refusal)
+
+    def encode_notification(self, _method: str, _params: Any) -> bytes:
+        raise RuntimeError(self._refusal)
+
+    def encode_value(self, _value: Any, /) -> bytes:
+        raise RuntimeError(self._refusal)
+
+    def encode_request(self, _request: OutgoingRequest, /) -> bytes:
+        raise RuntimeError(self._refusal)
+
+
 class _JsonDetails(Struct, gc=False):
     """The texts of messages; a batch is taken apart only if one of them is needed."""
 

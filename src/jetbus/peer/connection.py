@@ -18,6 +18,12 @@ Course of a reconnect::
                     info     its response comes last: everything is restored, the limit is reset
                     ``on_return``, when all of this is on its way and not yet answered
 
+**Processes.** A fork copies a peer without the threads and the event loop that it needs, and with the socket of its
+parent. In the child every use of the copy is refused, and its socket is let go, so that the parent alone decides when
+the connection ends.
+
+**Event loops.** Everything happens on the loop on which ``connect`` has run, which is checked for each request.
+
 Requests are not repeated: nobody knows whether a set was done before the connection broke. Changes are not queued
 without a connection: the add carries the latest value, and a fetch reports only differences (see ``subscription``).
 """
@@ -27,19 +33,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import random
 import ssl
+import threading
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
+from weakref import WeakSet
 
 from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied
 from jetbus.json_types import JsonObject
 from jetbus.peer.address import explain_closing, explain_failure, read_url, suggest_tls
+from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
 from jetbus.peer.callbacks import call_back
 from jetbus.peer.codec import make_codec
 from jetbus.peer.compat import read_info
 from jetbus.peer.elements import Owned, Spawn
 from jetbus.peer.session import ANSWER_S, PeerSession
+from jetbus.peer.signatures import show_options
 from jetbus.peer.transport import Transport, open_transport
 
 log = logging.getLogger("jetbus.peer")
@@ -54,6 +66,12 @@ CONNECT_S = 5.0
 CLOSE_S = 2.0
 SWEEP_S = 0.25
 """Interval of the check for requests that have timed out."""
+BLOCKED_S = 1.0
+"""The loop is reported as blocked if that check is later than this."""
+BLOCKED_LOG_S = 60.0
+"""Interval between two such reports."""
+_peers: WeakSet[PeerConnection] = WeakSet()
+"""Peers of this process, for a fork."""
 
 
 def backoff_s(attempt: int, chance: Callable[[], float] = random.random) -> float:
@@ -68,10 +86,11 @@ class PeerConnection:
     That is the loop on which ``connect`` runs, or the one that the caller names with ``loop``.
     """
 
+    @show_options()
     def __init__(
         self,
         url: str | None = None,
-        *,
+        *misplaced: Never,
         name: str = "",
         user: str | None = None,
         password: str | None = None,
@@ -92,6 +111,9 @@ class PeerConnection:
 
         ``session`` creates the session, for those who build another kind of peer.
         """
+        refuse_positional(url, misplaced)
+        check_callback(on_loss, "on_loss")
+        check_callback(on_return, "on_return")
         self._address = read_url(url)
         self.name = name
         self._user = user if user is not None else self._address.user
@@ -116,9 +138,24 @@ class PeerConnection:
         self._flush_scheduled = False
         self._named_loop = loop
         self._loop = loop
-        self._future: Callable[[], asyncio.Future[Any]] = self._refuse_future if loop is None else loop.create_future
-        """Creates the future of a response."""
+        self._thread_id = 0
+        """The thread of the loop, once the peer has connected."""
         self._sweeper: asyncio.TimerHandle | None = None
+        self._blocked_logged = float("-inf")
+        _peers.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse_pickling()
+
+    def on_fork(self) -> None:
+        """Refuse to be used in this process, which is a copy of the one that the connection belongs to."""
+        self._session.abandon(
+            f"this peer belongs to process {os.getppid()}, from which this one was forked; create a peer here, for"
+            " instance in the initializer of a multiprocessing.Pool"
+        )
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abandon()
 
     @property
     def session(self) -> PeerSession:
@@ -171,12 +208,13 @@ class PeerConnection:
         # Futures of one loop cannot be awaited on another; the error would otherwise come much later.
         if self._named_loop not in (None, running):
             raise RuntimeError("this peer was given another event loop than the one that runs; connect it there")
+        self._session.check_usable()
         if self._session.connected:
+            self._check_loop()
             return
-        self._loop = running
+        self._loop, self._thread_id = running, threading.get_ident()
         # The caller connects: it may be another daemon than the last time. Reconnecting does not pass here.
         self._session.forget_lengths()
-        self._future = self._loop.create_future
         self._closing = False
         # Sets the clock of the session. Until then it is 0, and requests sent at 0 would be over at the first sweep.
         self._session.expire(self._loop.time())
@@ -243,6 +281,8 @@ class PeerConnection:
         return self._begin(self._shut_down(), on_result)
 
     async def _shut_down(self) -> None:
+        if self._session.is_abandoned:
+            return
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -328,8 +368,31 @@ class PeerConnection:
 
     # -- requests
 
-    def _refuse_future(self) -> asyncio.Future[Any]:
-        raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
+    def _future(self) -> asyncio.Future[Any]:
+        """Create the future of a response."""
+        if _get_running_loop() is not self._loop or self._loop is None:
+            self._check_loop()
+        return self._loop.create_future()  # type: ignore[union-attr]
+
+    def _check_loop(self) -> None:
+        """Raise an error unless this peer may be used here: on its event loop, or while that does not run."""
+        self._session.check_usable()
+        running = _get_running_loop()
+        if self._loop is None:
+            raise NotConnected("the peer is not connected; connect() it, or use it in an async with block")
+        if running is self._loop:
+            return
+        thread_id = threading.get_ident()
+        if self._thread_id not in (0, thread_id):
+            raise RuntimeError(
+                f"this PeerAsync is used in thread {threading.current_thread().name}, but lives on an event loop in"
+                " another; use a Peer, which any thread may use, or asyncio.run_coroutine_threadsafe"
+            )
+        if running is not None:
+            raise RuntimeError(
+                "this PeerAsync lives on another event loop than the one that runs; create it on this loop: each"
+                " asyncio.run starts a new one"
+            )
 
     def _begin(self, work: Coroutine[Any, Any, T], on_result: OnResult | None) -> Awaitable[T]:
         """Return the work, which runs when it is awaited; with a callback begin it at once."""
@@ -366,6 +429,7 @@ class PeerConnection:
     def _schedule_flush(self) -> None:
         # Once per turn of the loop: what is sent in one turn goes out with one write.
         if not self._flush_scheduled and self._loop is not None:
+            self._check_loop()
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
@@ -393,8 +457,23 @@ class PeerConnection:
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._loop is not None and not self._closing:
-            self._session.expire(self._loop.time())
+            now = self._loop.time()
+            if self._sweeper is not None and now > self._sweeper.when() + BLOCKED_S:
+                self._report_blocked(now, now - self._sweeper.when())
+            self._session.expire(now)
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _report_blocked(self, now: float, blocked_s: float) -> None:
+        """Warn that nothing on the event loop could run, with the remedy."""
+        if now >= self._blocked_logged + BLOCKED_LOG_S:
+            self._blocked_logged = now
+            log.warning(
+                "the event loop of %r was blocked for %.1f s, in which it neither sent nor received; do what takes long"
+                " in a callback with `await asyncio.to_thread(...)`, or use a Peer, whose callbacks have a thread of"
+                " their own (PYTHONASYNCIODEBUG=1 names the callback)",
+                self,
+                blocked_s,
+            )
 
     def _call_back(self, callback: Callable[[], Any] | None) -> None:
         """Call the callback of a loss or return; it may be ``async``."""
@@ -412,3 +491,13 @@ class PeerConnection:
 def _log_error(_result: Any, error: BaseException | None) -> None:
     if error is not None:
         log.error("a callback failed", exc_info=error)
+
+
+def _abandon_peers() -> None:
+    """Let go of all peers of the parent, right after a fork."""
+    for peer in list(_peers):
+        peer.on_fork()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_abandon_peers)

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 
 from jetbus.errors import InvalidValue, JetError, MissingParam, NotMethod, NotState, Refused
 from jetbus.json_types import Json, JsonObject
+from jetbus.peer.arguments import check_function, check_type
 from jetbus.peer.values import decode_value, encode_value, read_args, read_value
 from jetbus.schema import Described, make_schema
 
@@ -85,6 +86,10 @@ class OwnedState(Owned):
         only_changes: bool = False,
     ) -> None:
         super().__init__(path, access, timeout_s)
+        if on_set is not None:
+            advice = "give a function of the requested value: lambda value: None accepts every one"
+            check_function(on_set, f"on_set of {path}", advice)
+        check_type(value_type)
         self.value = value
         self.is_long = False
         """True if it has had a value that may be too long for the daemon."""
@@ -105,7 +110,9 @@ class OwnedState(Owned):
 
     def set_description(self, described: Described) -> None:
         """Describe it by the owner's keywords; replaces all that it was described by."""
-        self.schema, self.checks = make_schema(self.type, described), described.get("check", self.checks)
+        checks = described.get("check")
+        self.schema = make_schema(self.type, described)
+        self.checks = self.checks if checks is None else checks
 
     def describe(self, *, fully: bool = True) -> JsonObject:
         params = super().describe(fully=fully) | {"value": self.value}
@@ -164,6 +171,7 @@ class OwnedMethod(Owned):
         self, path: str, function: Callable[..., Json], access: Mapping[str, Json] | None, timeout_s: float | None
     ) -> None:
         super().__init__(path, access, timeout_s)
+        check_function(function, f"the function of method {path}", "give a function, or add a state with add_state")
         self.function = function
         self._signature = _get_signature(function)
 

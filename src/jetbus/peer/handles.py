@@ -30,6 +30,7 @@ from jetbus.peer.callbacks import call_back
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.requests import BlockingWaiter
 from jetbus.peer.session import PeerSession
+from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import Event, Subscription
 from jetbus.schema import Described, read_quality, read_time
 
@@ -98,6 +99,7 @@ class StateHandle(ElementHandle):
         else:
             self._session.change_described(self._owned, value, make_meta(ts, quality, past=past))
 
+    @show_options(Described)
     def describe(self, **described: Unpack[Described]) -> None:
         """Replace its description, by the same keywords as ``add_state``; fetches that ask for schemas get it."""
         self._owned.set_description(described)
@@ -123,17 +125,21 @@ def make_meta(ts: datetime | str | int | None, quality: str | Mapping[str, Json]
 class MirrorHandle(Mapping[str, Any]):
     """A live dict: path to value of everything that matches now. A method's value is None."""
 
-    def __init__(self, values: dict[str, Any]) -> None:
+    def __init__(self, session: PeerSession, values: dict[str, Any]) -> None:
+        self._session = session
         self._values = values
 
     def __getitem__(self, path: str) -> Any:
+        self._session.check_usable()
         return self._values[path]
 
     def __iter__(self) -> Iterator[str]:
+        self._session.check_usable()
         # A copy, because the bus changes the values while somebody iterates.
         return iter(list(self._values))
 
     def __len__(self) -> int:
+        self._session.check_usable()
         return len(self._values)
 
     def __repr__(self) -> str:
@@ -141,6 +147,7 @@ class MirrorHandle(Mapping[str, Any]):
 
     def copy(self) -> dict[str, Any]:
         """Return a dict of what it shows at this moment."""
+        self._session.check_usable()
         return self._values.copy()
 
 
@@ -228,6 +235,7 @@ class FetchAsync:
         return self._subscription.conflated
 
     async def _wait(self) -> None:
+        self._peer._check_loop()
         # The caller has just looked, and events arrive on this very loop: none can have come in between.
         self._woken.clear()
         await self._woken.wait()
@@ -341,7 +349,7 @@ class MirrorAsync(MirrorHandle):
     """A live dict: path to value of everything that matches now. A method's value is None."""
 
     def __init__(self, peer: PeerAsync, subscription: Subscription, values: dict[str, Any]) -> None:
-        super().__init__(values)
+        super().__init__(peer.session, values)
         self._fetch = FetchAsync(peer, subscription)
 
     async def ready(self) -> Self:
@@ -475,6 +483,7 @@ class Fetch:
     def _take_more(self, timeout_s: float | None) -> None:
         """Wait until there are events and take them."""
         subscription = self._subscription
+        self._peer._session.check_usable()
         while True:
             # Before looking: what comes after the look sets it again, and the wait ends at once.
             self._woken.clear()
@@ -515,7 +524,7 @@ class Mirror(MirrorHandle):
     """A live dict: path to value of everything that matches now. A method's value is None."""
 
     def __init__(self, peer: Peer, subscription: Subscription, values: dict[str, Any]) -> None:
-        super().__init__(values)
+        super().__init__(peer.session, values)
         self._fetch = Fetch(peer, subscription)
 
     def ready(self, timeout_s: float | None = None) -> Self:

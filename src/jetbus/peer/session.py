@@ -45,7 +45,17 @@ from jetbus.errors import (
 )
 from jetbus.json_types import DaemonInfo, Json, JsonObject
 from jetbus.paths import DAEMON_NODE, is_daemons
-from jetbus.peer.codec import Codec, Details, Incoming, JsonCodec, OutgoingRequest, RoutedRequest, read_routed_request
+from jetbus.peer.arguments import refuse_pickling
+from jetbus.peer.codec import (
+    Codec,
+    Details,
+    Incoming,
+    JsonCodec,
+    OutgoingRequest,
+    RefusingCodec,
+    RoutedRequest,
+    read_routed_request,
+)
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState, Responder, Spawn
 from jetbus.peer.lengths import Lengths, LongMessage, Suspicion
@@ -150,6 +160,11 @@ class PeerSession:
         self._spawn = spawn
         self._batch_start = -1
         """Index in ``out`` of the first message of the open batch; below 0 if there is none."""
+        self._refusal = ""
+        """Why this session may not be used any more; empty if it may."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse_pickling()
 
     @property
     def open_request_count(self) -> int:
@@ -290,10 +305,28 @@ class PeerSession:
 
     def check_connected(self) -> None:
         """Raise ``NotConnected`` unless there is a connection."""
+        self.check_usable()
         if not self.connected:
             raise NotConnected(
                 "there is no connection to the daemon at the moment; wait until it is back, or call connect()"
             )
+
+    def check_usable(self) -> None:
+        """Raise ``RuntimeError`` if the session may not be used in this process."""
+        if self._refusal:
+            raise RuntimeError(self._refusal)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if the session may not be used in this process."""
+        return bool(self._refusal)
+
+    def abandon(self, refusal: str) -> None:
+        """Send nothing more, and refuse everything with this text: the connection belongs to another process."""
+        self.connected, self._refusal = False, refusal
+        # Even a change, which otherwise waits for the next connection, is encoded first.
+        self.codec: Codec = RefusingCodec(refusal)
+        self._encode, self._encode_value = self.codec.encode_request, self.codec.encode_value
 
     def get_timeout_s(self, timeout_s: float | None) -> float:
         """Return how long to wait for an owner. jetbus ends such requests itself; other daemons may not."""
@@ -431,6 +464,7 @@ class PeerSession:
 
     def redescribe(self, owned: Owned, schema: str | Mapping[str, Json] | None) -> None:
         """Give a state or method another schema."""
+        self.check_usable()
         owned.schema = schema
         if self.connected and owned.added and features_of(self.daemon).is_jetbus:
             self.notify("change", {"path": owned.path, "schema": schema})

@@ -48,6 +48,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from jetbus.errors import InvalidValue, JetError, NotConnected, NotState, TooSlow
 from jetbus.json_types import Json, JsonObject
+from jetbus.peer.arguments import check_callback, check_choice, check_type
 from jetbus.peer.callbacks import await_outcome, call_back
 from jetbus.peer.compat import Features
 from jetbus.peer.values import decode_or_explain, is_blob, read_value
@@ -191,6 +192,9 @@ class Subscription:
         schema: bool = False,
         meta: bool = False,
     ) -> None:
+        check_choice(policy, "policy", Policy)
+        check_callback(callback, "callback")
+        check_type(value_type)
         if since is not None:
             policy = "every"  # a replay is complete or useless
         self.id = fetch_id

@@ -33,16 +33,18 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
-from typing import Any, Self, cast
+from typing import Any, Never, Self, cast
 
 from jetbus.errors import JetError, NotConnected
 from jetbus.loops import new_loop
 from jetbus.peer.aio import PeerAsync
-from jetbus.peer.callbacks import call_back
+from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
+from jetbus.peer.callbacks import call_back, is_async
 from jetbus.peer.codec import Codec
 from jetbus.peer.elements import Owned, OwnedState, Spawn
 from jetbus.peer.requests import HandleWaiter, Waiter
 from jetbus.peer.session import ANSWER_S, PeerSession
+from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import Subscription
 from jetbus.peer.transport import StreamTransport
 
@@ -202,6 +204,10 @@ class SharedPeer(PeerAsync):
     def session(self) -> SharedSession:
         return self._session
 
+    def on_fork(self) -> None:
+        self._session.lock = threading.RLock()  # a thread that is not in this process may hold the old one
+        super().on_fork()
+
     def _schedule_flush(self) -> None:
         # Without the flag of the base class, which is for one thread: the session announces output only for the first
         # payload, and a flush that finds nothing does no harm.
@@ -244,10 +250,11 @@ class SharedPeer(PeerAsync):
 class ThreadedConnection:
     """One end of a connection to a daemon, with an event loop in a thread of its own."""
 
+    @show_options()
     def __init__(
         self,
         url: str | None = None,
-        *,
+        *misplaced: Never,
         name: str = "",
         user: str | None = None,
         password: str | None = None,
@@ -261,6 +268,9 @@ class ThreadedConnection:
 
         ``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
         """
+        refuse_positional(url, misplaced)
+        check_callback(on_loss, "on_loss")  # as given: what the core gets is wrapped
+        check_callback(on_return, "on_return")
         self._core = SharedPeer(
             url,
             name=name,
@@ -278,6 +288,10 @@ class ThreadedConnection:
         self._lifecycle = threading.RLock()
         """Held while work is handed to the loop, so that none is left behind when it stops."""
         self._callbacks: ThreadPoolExecutor | None = None
+        self._callbacks_thread_id = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse_pickling()
 
     # -- connection
 
@@ -334,6 +348,8 @@ class ThreadedConnection:
 
     def close(self) -> None:
         """Close the connection; what this peer owns leaves the bus."""
+        if self._session.is_abandoned:
+            return  # nothing of it runs in this process, and its lock may be held by a thread that does not either
         self._check_may_wait()
         with self._lifecycle:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
@@ -373,11 +389,14 @@ class ThreadedConnection:
 
     def _start(self) -> bool:
         """Start the peer's thread with its event loop; return false if it runs already."""
+        self._session.check_usable()
         with self._lifecycle:
             if self._thread is not None:
                 return False
             loop = new_loop()
-            self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="jet-callbacks")
+            self._callbacks = ThreadPoolExecutor(
+                1, thread_name_prefix="jet-callbacks", initializer=self._note_callbacks_thread
+            )
 
             def run() -> None:
                 asyncio.set_event_loop(loop)
@@ -421,6 +440,7 @@ class ThreadedConnection:
         """Hand a coroutine to the loop."""
         coroutine = cast(Coroutine[Any, Any, Any], work)
         try:
+            self._session.check_usable()
             with self._lifecycle:
                 if waiting:
                     self._check_may_wait()
@@ -458,8 +478,26 @@ class ThreadedConnection:
         else:
             submitted.add_done_callback(lambda done: call_back(on_result, future) if done.cancelled() else None)
 
+    def _note_callbacks_thread(self) -> None:
+        self._callbacks_thread_id = threading.get_ident()
+
+    def _check_may_ask(self, service: str, path: str) -> None:
+        """Refuse a set or call that would wait for its own thread: that of the callbacks, which run one at a time."""
+        if threading.get_ident() != self._callbacks_thread_id or path not in self._session.owned:
+            return
+        owned = self._session.owned[path]
+        handler = owned.on_set if isinstance(owned, OwnedState) else getattr(owned, "function", None)
+        if handler is None or is_async(inspect.unwrap(handler)):
+            return  # the daemon answers itself, or the handler runs on the loop
+        advice = "change it by its handle, change(value)" if service == "set" else "call the function itself"
+        raise RuntimeError(
+            f"cannot {service} {path} in a callback and wait for it: this peer owns it, and its callbacks run one at a"
+            f" time in this very thread; {advice}, or use {service}_async"
+        )
+
     def _check_may_wait(self) -> None:
         """Refuse to wait where waiting would never end."""
+        self._session.check_usable()
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call on the peer's own loop would wait for itself; use PeerAsync there")
         if self._session.has_batch():

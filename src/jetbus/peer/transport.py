@@ -8,6 +8,7 @@ introduces itself first, and that greeting shows whether the peer is at the righ
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -105,6 +106,13 @@ class Transport(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, whatever is left."""
         self._stream.abort()
+
+    def abandon(self) -> None:
+        """Let go of the socket in a forked process, where closing it properly would end the parent's connection."""
+        # The number stays in use, so that the event loop, which still knows it, cannot close another file by it.
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, self._stream.get_extra_info("socket").fileno(), inheritable=False)
+        os.close(nothing)
 
     async def wait_closed(self, within_s: float) -> None:
         """Wait until the connection is closed; abort it if that takes too long."""

@@ -137,6 +137,9 @@ def parse_rule(text: str) -> Rule:
             # Behind a test, a word is more likely a mistyped test than a path.
             elif path is None and not tests:
                 path = word[0]
+                if glob := translate_topic(path):
+                    advice = f"use {glob}, where * is any part and ** is everything below; quote a path that is exact"
+                    raise InvalidRule(text, f"+ and # in rule {text!r} mean nothing on this bus; {advice}")
             else:
                 raise InvalidRule(text, f'{word[0]!r} in rule {text!r} is no test such as value>7 or value.unit="C"')
         at = _skip_space(text, end)
@@ -146,6 +149,17 @@ def parse_rule(text: str) -> Rule:
         return _compose({"equals": path}, None, fold, tests)
     cover, glob = _cover_glob(path)
     return _compose(cover, glob, fold, tests)
+
+
+def translate_topic(path: str) -> str | None:
+    """Return the glob for a topic filter of MQTT, which has ``+`` or ``#`` as a part; None if it has neither.
+
+    >>> translate_topic("indoor/+/temp"), translate_topic("indoor/#"), translate_topic("a+b")
+    ('indoor/*/temp', 'indoor/**', None)
+    """
+    parts = path.split("/")
+    translated = [{"+": "*", "#": "**"}.get(part, part) for part in parts]
+    return None if translated == parts else "/".join(translated)
 
 
 def _skip_space(text: str, at: int) -> int:
