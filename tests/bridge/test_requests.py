@@ -40,7 +40,7 @@ SETS: dict[str, tuple[Any, SetResult, Any]] = {
     "accepted": (lambda _value: None, SetResult(5), 5),
     "adapted": (lambda _value: 3, SetResult(3, 1), 3),
     "adapted, and why": (lambda _value: Adapted(3, "at most 3"), SetResult(3, 1, "at most 3"), 3),
-    "unchanged": (lambda _value: jetbus.UNCHANGED, SetResult(5), 0),
+    "unchanged": (lambda _value: jetbus.UNCHANGED, SetResult(0), 0),
     "bytes": (lambda _value: Blob(b"x"), SetResult(b"x", 1), b"x"),
 }
 

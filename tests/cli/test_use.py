@@ -85,6 +85,35 @@ def test_set_and_adapted(jet: Jet) -> None:
         assert jet("set", "plant/pump/speed", "1000").code == 0
 
 
+def test_set_prints_what_the_state_became(jet: Jet, owner: jetbus.Peer) -> None:
+    """A set that its owner accepts without a change prints the value on the bus, with --all, too."""
+    owner.add_state("test/same", 1, on_set=lambda _value: jetbus.UNCHANGED)
+    assert jet("set", "test/same", "5") == (0, '{"path":"test/same","value":1}\n', "")
+    assert jet("set", "test/same*", "5", "--all").out == '{"path":"test/same","value":1,"outcome":"set"}\n'
+
+
+def test_no_reply(jet: Jet, owner: jetbus.Peer) -> None:
+    """With --no-reply set and call print nothing and report no refusal, but are carried out."""
+    done: list[Any] = []
+    owner.add_state("test/silent", 1, on_set=done.append)
+    owner.add_method("test/note", lambda *words: done.append(words))
+    assert jet("set", "test/silent", "5", "--no-reply") == (0, "", "")
+    assert jet("call", "test/note", "1", "--no-reply") == (0, "", "")
+    assert jet("set", "test/none", "5", "--no-reply") == (0, "", "")
+    assert jet("call", "test/note", "2").code == 0
+    assert done == [5, (1,), (2,)]
+    assert jet("set", "test/silent", "5", "--no-reply", "--all") == (
+        2,
+        "",
+        "jet: --no-reply waits for nobody; leave out --all and --timeout\n",
+    )
+    assert jet("call", "test/note", "--no-reply", "--timeout", "1s") == (
+        2,
+        "",
+        "jet: --no-reply waits for nobody; leave out --timeout\n",
+    )
+
+
 def test_set_by_rule(jet: Jet, owner: jetbus.Peer) -> None:
     """With --all every state that matches is set; one that refuses is named, and the others are set all the same."""
     taken: list[Any] = []

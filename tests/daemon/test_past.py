@@ -238,7 +238,7 @@ def test_history(peer: jetbus.Peer, daemon: Daemon) -> None:
 def test_how_pages_travel(daemon: Daemon) -> None:
     """Over JSON a page is base64 with its type, over binary the very bytes."""
     with daemon.connect() as wire, jetbus.Peer(url_of(daemon, "binary")) as peer:
-        args = {"seq": 1, "seqUntil": 2}
+        args: dict[str, Any] = {"seq": 1, "seqUntil": 2}
         received = wire.result("call", {"path": "$jet/journal/range", "args": args})
         assert received.keys() == {"mime", "base64"}
         assert received["mime"] == ARROW

@@ -89,6 +89,33 @@ def test_adapted_bytes(bus: PeerFactory, other: PeerFactory) -> None:
     run(case())
 
 
+BECAME: dict[str, tuple[Any, Callable[[Any], Any], Any, Any]] = {
+    "unchanged": (1, lambda _value: jetbus.UNCHANGED, 5, 1),
+    "unchanged true": (True, lambda _value: jetbus.UNCHANGED, 5, True),
+    "unchanged object": ({}, lambda _value: jetbus.UNCHANGED, {"became": 7}, {}),
+    "unchanged bytes": (b"old", lambda _value: jetbus.UNCHANGED, b"new", b"old"),
+    "accepted bytes": (b"old", lambda _value: None, b"new", b"new"),
+    "adapted bytes": (b"old", lambda value: value[:1], b"new", b"n"),
+    "accepted": (1, lambda _value: None, {"a": [1.5, None]}, {"a": [1.5, None]}),
+    "adapted to null": (1, lambda _value: jetbus.Adapted(None), 5, None),
+}
+
+
+@pytest.mark.parametrize(("before", "on_set", "asked", "became"), BECAME.values(), ids=BECAME)
+def test_the_result_of_a_set_is_what_the_state_became(
+    bus: PeerFactory, other: PeerFactory, before: Any, on_set: Callable[[Any], Any], asked: Any, became: Any
+) -> None:
+    """Whatever the owner does with the value, and whatever both sides speak, the result has the value on the bus."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, other.peer() as client:
+            await owner.add_state("a", before, on_set=on_set)
+            result = await client.set("a", asked)
+            assert (result.value, type(result.value)) == (became, type(await client.get("a")))
+
+    run(case())
+
+
 def test_bytes_as_result_of_a_set(bus: PeerFactory, other: PeerFactory) -> None:
     """A set that asks for the value as its result gets bytes as a Blob, too."""
 

@@ -101,7 +101,7 @@ ON_SET: dict[str, tuple[Callable[[Any], Any], Any, SetResult, Any]] = {
         SetResult(10, ADAPTED, "10 is the limit"),
         10,
     ),
-    "accept unchanged": (lambda _value: jetbus.UNCHANGED, 7, SetResult(7), 1),
+    "accept unchanged": (lambda _value: jetbus.UNCHANGED, 7, SetResult(1), 1),
     "accept later": (_at_most_ten_later, 7, SetResult(7), 7),
     "adapt later": (_at_most_ten_later, 70, SetResult(10, ADAPTED), 10),
 }
@@ -283,6 +283,44 @@ def test_change_comes_before_the_answer(bus: PeerFactory) -> None:
             for value in range(1, 20):
                 await client.set("pump/speed", value)
                 assert mirror.inner["pump/speed"] == value * 2
+
+    run(case())
+
+
+def test_no_reply(daemon_bus: PeerFactory) -> None:
+    """A set and a call with no_reply are carried out in order and answered by nobody, refusals included."""
+
+    async def case() -> None:
+        async with daemon_bus.peer() as owner, daemon_bus.peer() as client:
+            calls: list[Any] = []
+            state = await owner.add_state("pump/speed", 0, on_set=_at_most_ten)
+            await owner.add_method("pump/log", lambda *words: calls.append(words))
+            assert await client.set("pump/speed", 7, no_reply=True) is None
+            assert await client.call("pump/log", "one", b"two", no_reply=True) is None
+            assert await client.set("no/such/state", 1, no_reply=True) is None
+            assert await client.call("pump/speed", no_reply=True) is None
+            assert client.inner.open_request_count == 0
+            # Requests of one peer are handled in order, so this is after all of them.
+            await client.call("pump/log", "last")
+            assert state.value == 7
+            assert calls == [("one", b"two"), ("last",)]
+
+    run(case())
+
+
+def test_no_reply_has_no_options_of_the_answer(daemon_bus: PeerFactory) -> None:
+    """Options about the answer are an error together with no_reply, and a lost connection is reported."""
+
+    async def case() -> None:
+        async with daemon_bus.peer() as client:
+            with pytest.raises(TypeError, match="leave out timeout_s and value_as_result"):
+                await client.set("a", 1, no_reply=True, timeout_s=0, value_as_result=True)
+            with pytest.raises(TypeError, match="leave out timeout_s"):
+                await client.call("a", no_reply=True, timeout_s=1)
+        with pytest.raises(jetbus.NotConnected):
+            await client.set("a", 1, no_reply=True)
+        with pytest.raises(jetbus.NotConnected):
+            await client.call("a", no_reply=True)
 
     run(case())
 

@@ -55,7 +55,7 @@ def _spawn(_work: Awaitable[Any], _done: Callable[[Any, BaseException | None], N
     raise AssertionError("nothing here is asynchronous")
 
 
-IN_BATCHES = {"method": "config", "params": {"batches": True}}
+IN_BATCHES = {"method": "config", "params": {"became": True, "batches": True}}
 
 
 class Wire:

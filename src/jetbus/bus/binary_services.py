@@ -295,6 +295,8 @@ def _route(bus: Bus, session: Session, request: BinaryRequest) -> None:
     route = Route(session, request.id, element.owner, message, is_set, False, path)
     if bus.record is not None and body[0] != binary.NONE:
         route.asked = binary.to_json(body)
+    if is_set and session.wants_outcome and params.valueAsResult != TRUE:
+        route.requested = body
     bus.send_routed(route, routed, timeout_s)
 
 
@@ -309,7 +311,7 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
         return
     requester = route.requester
     # The usual response of an owner, forwarded without a look inside.
-    if message[5:] == binary.SUCCESS and bus.record is None and requester.dialect.is_binary:
+    if message[5:] == binary.SUCCESS and bus.record is None and requester.dialect.is_binary and not route.requested:
         requester.put(requester.header(len(message)) + b"\3" + route.request_id + binary.SUCCESS)
         return
     try:
@@ -328,6 +330,12 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
     if bus.record is not None:
         failed = message[5:6] == binary.ERROR
         record_outcome(bus.record, route, binary.read_error(message, 6) if failed else None)
+    if route.requested and message[5:6] != binary.ERROR:
+        result = binary.to_json(message[6:]) if len(message) > 6 and message[6] != binary.NONE else b"{}"
+        told = bus.tell_outcome(route, result)
+        if told != result:
+            requester.send(requester.dialect.encode_result(route.request_id, told))
+            return
     if requester.dialect.is_binary:
         requester.send(b"\3" + route.request_id + message[5:])
         return

@@ -1022,6 +1022,8 @@ class Bus:
         tail = element.dialect.encode_route(message.method, element, params)  # type: ignore[arg-type]
         by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2 and not session.dialect.has_nodes
         route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
+        if is_set and session.wants_outcome and params.valueAsResult != TRUE:
+            route.requested = b"" + params.value
         if self.record is not None:
             route.asked = bytes(params.value if is_set else params.args)
         self.send_routed(route, tail, timeout_s)
@@ -1084,13 +1086,35 @@ class Bus:
             record_outcome(self.record, route, jsonrpc.loads(error) if error else None)
         requester = route.requester
         if requester.dialect.is_binary:
+            if route.requested and not error:
+                result = Raw(self.tell_outcome(route, bytes(result)))
             binary_services.forward_response(route, result, error)
             return
+        if route.requested and not error:
+            result = Raw(self.tell_outcome(route, bytes(result)))
         kind, content = (ERROR_KEY, error) if error else (RESULT_KEY, result)
         if route.by_jsonrpc and route.is_set and content == TRUE:
             content = _EMPTY  # C++ peers look for a warning inside the result of a set
         response = b"".join((RESPONSE_START, route.request_id, kind, content, b"}"))
         requester.put(requester.header(len(response)) + response)
+
+    def tell_outcome(self, route: Route, result: bytes) -> bytes:
+        """Return the result of a set with what the state became, where that is not what the requester must assume.
+
+        Only for owners whose ``{}`` or warning comes after the change: others respond first, and publish later.
+        """
+        element = self.tree.elements.get(route.path)
+        is_warning = result[:1] == b"{" and b'"warning"' in result
+        if (result != b"{}" and not is_warning) or route.owner.dialect.has_nodes:
+            return result
+        value: bytes | None = b"null"  # of a state that the requester may not see, or that is gone
+        if element is not None and element.shown_to(route.requester.auth):
+            now = element.body if route.requester.dialect.is_binary else element.value
+            if now == route.requested and not is_warning:
+                return result
+            value = element.value
+        before = result[:-1] + b"," if is_warning else b"{"
+        return b"".join((before, b'"became":', value or b"null", b"}"))
 
     def expire(self, now: float) -> None:
         """Fail the requests whose owner did not respond in time."""

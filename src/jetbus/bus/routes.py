@@ -41,6 +41,8 @@ class Route(Struct, eq=False):
     path: str = ""
     asked: bytes = b""
     """Value or arguments of the request, if there is a journal."""
+    requested: bytes = b""
+    """Value of a set whose requester wants to know what the state became; as JSON or, if it speaks binary, as body."""
     opened_us: int = 0
     """Instant at which it was opened, in microseconds, if there is a journal."""
     id: bytes = b""

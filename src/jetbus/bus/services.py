@@ -367,6 +367,8 @@ def _config(_bus: Bus, session: Session, request: Request) -> bytes:
         raise Invalid("peer", "a peer configures only itself")
     if "separator" in params:
         session.separators = _separators(params["separator"])
+    if params.get("became") is True:
+        session.wants_outcome = True
     if params.get("batches") is True:
         # The bytes that a peer has been sent already cannot be put into a batch any more.
         if session.fetches or session.outbox.slow:

@@ -55,6 +55,7 @@ class Session:
         "tests",
         "turn_over",
         "waiting",
+        "wants_outcome",
     )
 
     def __init__(self, number: int, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC) -> None:
@@ -107,6 +108,8 @@ class Session:
         """Its batches that are not yet answered, where they are answered as a whole."""
         self.speaks_jsonrpc = False
         """True if it is a peer of 2012 that sends ``jsonrpc`` and expects it in all that it receives."""
+        self.wants_outcome = False
+        """True if the result of a set is to say what the state became, where that is not what was requested."""
         self.separators = ""
         """Separators of paths that it has chosen, empty for those of the bus."""
 

@@ -21,7 +21,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET
 
@@ -40,6 +40,7 @@ from jetbus.peer.requests import (
     SetParams,
     SetReader,
     SetResult,
+    check_unanswered,
     make_args,
     read_set_value,
 )
@@ -198,6 +199,7 @@ class PeerAsync(PeerConnection):
 
     # -- client
 
+    @overload
     def set(
         self,
         path: str,
@@ -205,15 +207,37 @@ class PeerAsync(PeerConnection):
         *,
         timeout_s: float | None = None,
         value_as_result: bool = False,
+        no_reply: Literal[False] = False,
         on_result: OnResult | None = None,
-    ) -> Awaitable[SetResult]:
-        """Ask the owner to set a state. The result has the value that it took, and a warning if the owner adapted it.
+    ) -> Awaitable[SetResult]: ...
 
-        An owner that accepts a value without a change yet (``UNCHANGED``) only tells the value that the state has
-        meanwhile if it is asked to, with ``value_as_result``. cjet does not pass that wish on to the owner.
+    @overload
+    def set(self, path: str, value: Any, *, no_reply: Literal[True]) -> Awaitable[None]: ...
+
+    def set(
+        self,
+        path: str,
+        value: Any,
+        *,
+        timeout_s: float | None = None,
+        value_as_result: bool = False,
+        no_reply: bool = False,
+        on_result: OnResult | None = None,
+    ) -> Awaitable[SetResult | None]:
+        """Ask the owner to set a state. The result has its value then, and a warning if the owner adapted it.
+
+        The value is that on the bus when the owner has responded. Daemons other than jetd do not tell it: there it is
+        the requested one even if the owner accepted that without a change (``UNCHANGED``). With ``value_as_result`` the
+        owner itself tells its value; cjet does not pass that wish on to it. With ``no_reply`` the request has no
+        answer: there is nothing to wait for, and a refusal is not reported.
         """
         future, session = self._future(), self._session
         params = SetParams(path, value if type(value) in FINITE_TYPES else session.codec.prepare(value, path))
+        if no_reply:
+            check_unanswered(timeout_s=timeout_s is not None, value_as_result=value_as_result, on_result=on_result)
+            session.send_unanswered("set", params, path)
+            future.set_result(None)
+            return future
         within_s, read = session.routed_s, SetReader(value)
         if timeout_s is not None:
             params.timeout, within_s = timeout_s, session.get_timeout_s(timeout_s)
@@ -231,10 +255,14 @@ class PeerAsync(PeerConnection):
         /,
         *args: Any,
         timeout_s: float | None = None,
+        no_reply: bool = False,
         on_result: OnResult | None = None,
         **kwargs: Any,
     ) -> Awaitable[Any]:
-        """Call a method with positional or with keyword arguments."""
+        """Call a method with positional or with keyword arguments.
+
+        With ``no_reply`` the request has no answer: neither a result nor an error is reported, and the result is None.
+        """
         given: Any = make_args(path, args, kwargs) if kwargs else args
         # Plain arguments are encoded with the request; one that may be bytes or NaN takes all of them the long way.
         for value in args:
@@ -243,6 +271,11 @@ class PeerAsync(PeerConnection):
                 break
         future, session = self._future(), self._session
         params, within_s = CallParams(path, given), session.routed_s
+        if no_reply:
+            check_unanswered(timeout_s=timeout_s is not None, on_result=on_result)
+            session.send_unanswered("call", params, path)
+            future.set_result(None)
+            return future
         if timeout_s is not None:
             params.timeout, within_s = timeout_s, session.get_timeout_s(timeout_s)
         if on_result is None:

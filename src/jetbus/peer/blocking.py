@@ -20,7 +20,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from msgspec import UNSET
 
@@ -37,6 +37,7 @@ from jetbus.peer.requests import (
     SetReader,
     SetResult,
     Waiter,
+    check_unanswered,
     make_args,
     read_set_value,
 )
@@ -189,9 +190,35 @@ class Peer(ThreadedConnection):
 
     # -- client
 
-    def set(self, path: str, value: Any, *, timeout_s: float | None = None, value_as_result: bool = False) -> SetResult:
-        """Ask the owner to set a state. The result has the value that it took; see ``PeerAsync.set``."""
+    @overload
+    def set(
+        self,
+        path: str,
+        value: Any,
+        *,
+        timeout_s: float | None = None,
+        value_as_result: bool = False,
+        no_reply: Literal[False] = False,
+    ) -> SetResult: ...
+
+    @overload
+    def set(self, path: str, value: Any, *, no_reply: Literal[True]) -> None: ...
+
+    def set(
+        self,
+        path: str,
+        value: Any,
+        *,
+        timeout_s: float | None = None,
+        value_as_result: bool = False,
+        no_reply: bool = False,
+    ) -> SetResult | None:
+        """Ask the owner to set a state. The result has the value that it has then; see ``PeerAsync.set``."""
         params, read = self._make_set(path, value, timeout_s, value_as_result)
+        if no_reply:
+            check_unanswered(timeout_s=timeout_s is not None, value_as_result=value_as_result)
+            self._session.send_unanswered("set", params, path)
+            return None
         return self._request_owner("set", params, timeout_s, read, path)  # type: ignore[no-any-return]
 
     def set_async(
@@ -219,9 +246,15 @@ class Peer(ThreadedConnection):
             value = self._session.codec.prepare(value, path)
         return SetParams(path, value, timeout_s, value_as_result), read
 
-    def call(self, path: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        """Call a method with positional or with keyword arguments."""
+    def call(
+        self, path: str, /, *args: Any, timeout_s: float | None = None, no_reply: bool = False, **kwargs: Any
+    ) -> Any:
+        """Call a method with positional or with keyword arguments; see ``PeerAsync.call``."""
         params = CallParams(path, make_args(path, args, kwargs), timeout_s)
+        if no_reply:
+            check_unanswered(timeout_s=timeout_s is not None)
+            self._session.send_unanswered("call", params, path)
+            return None
         return self._request_owner("call", params, timeout_s, None, path)
 
     def call_async(

@@ -60,6 +60,13 @@ class CallParams(Struct, gc=False, omit_defaults=True):
     timeout: float | None = None
 
 
+def check_unanswered(**options: object) -> None:
+    """Raise if a request without an answer has options about the answer."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise TypeError(f"with no_reply=True nobody answers; leave out {' and '.join(given)}")
+
+
 def make_args(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
     """Return the arguments of a call for ``CallParams``."""
     if args and kwargs:
@@ -79,7 +86,7 @@ class SetResult(Struct, frozen=True, gc=False):
     """The result of a set: what the state became, and a warning if the owner adapted the value."""
 
     value: Any = None
-    """Value that the state took; None if the owner adapted it and this peer may not see it."""
+    """Value that the state has after the set; None if this peer may not see it."""
     warning_code: int | None = None
     warning: str | None = None
 
@@ -95,6 +102,10 @@ _NODE_JET_3_KEYS = {"path", "value"}
 """Members of the result that owners of node-jet 3 send."""
 
 
+_BECAME_KEYS = {"became"}
+"""Members of the result that jetbus sends if the state did not become what was requested."""
+
+
 class SetReader(Struct, gc=False):
     """Reads the result of a set, whichever library the owner uses."""
 
@@ -102,15 +113,18 @@ class SetReader(Struct, gc=False):
     """Value that the state takes unless the owner says otherwise."""
 
     def __call__(self, result: Json) -> SetResult:
-        """Return the result; its value is missing if the owner adapted it, since a warning comes without one."""
+        """Return the result; only jetbus adds the value to a warning of the owner."""
         # Each library has its own way to say that a set is done.
         if result is None or result is True or result == DONE:
             return SetResult(self._get_value())
         if isinstance(result, dict) and result.keys() == _NODE_JET_3_KEYS:
             return SetResult(self._get_value())
-        warning = result.get("warning") if isinstance(result, dict) else None
-        if isinstance(warning, dict):
-            return SetResult(None, warning.get("code"), warning.get("message"))
+        if isinstance(result, dict):
+            warning, became = result.get("warning"), read_value(result.get("became"))
+            if isinstance(warning, dict):
+                return SetResult(became, warning.get("code"), warning.get("message"))
+            if result.keys() == _BECAME_KEYS:
+                return SetResult(became)
         return SetResult(read_value(result))
 
     def _get_value(self) -> Any:

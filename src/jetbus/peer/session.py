@@ -293,6 +293,16 @@ class PeerSession:
         if payload:
             self.send(payload)
 
+    def send_unanswered(self, method: str, params: Any, path: str) -> None:
+        """Send a set or call without an id: its owner carries it out, and nobody learns the outcome."""
+        self.check_connected()
+        payload = self.codec.encode_notification(method, params)
+        if self._checks_lengths and len(payload) > self._long_bytes:
+            if len(payload) >= self._lengths.refused:
+                raise MessageTooLong(path, len(payload))
+            self._note(LongMessage(len(payload), self._count, False, None))
+        self.send(payload)
+
     def send_result(self, request_id: bytes, result: Json) -> None:
         """Answer a routed request, unless the connection that it came on is gone."""
         if self.connected:
@@ -573,8 +583,9 @@ class PeerSession:
         if features.is_jetbus:
             # jetbus ends a request in time even if its owner never answers, so the peer needs no limit of its own.
             self.routed_s = float("inf")
-            # jetbus then writes everything of one turn as one batch, which is decoded by one call.
-            self.notify("config", {"batches": True})
+            # jetbus then writes everything of one turn as one batch, which is decoded by one call, and says in the
+            # result of a set what the state became.
+            self.notify("config", {"became": True, "batches": True})
         for owned in self.owned.values():
             # States before fetches: otherwise a fetch of this peer's own states would report them as removed and added
             # again.
@@ -704,7 +715,7 @@ class PeerSession:
 
     def _finish_set(self, waiter: Waiter, outcome: SetResult, path: str) -> None:
         """Give the caller the result of a set; if the owner adapted the value, ask the daemon for it first."""
-        if outcome.adapted and self.connected:
+        if outcome.adapted and self.connected and not features_of(self.daemon).is_jetbus:
             self.request("get", {"path": {"equals": path}}, AdaptedWaiter(waiter, outcome))
         else:
             waiter.set_result(outcome)

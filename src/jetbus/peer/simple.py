@@ -368,6 +368,21 @@ class SimplePeer:
         params = CallParams(path, prepare_args(path, args), timeout_s)
         return self.ask("call", params, self._get_timeout_s(timeout_s), path=path)
 
+    def set_unanswered(self, path: str, value: Any) -> None:
+        """Send a set that nobody answers."""
+        self._send_unanswered("set", SetParams(path, self._session.codec.prepare(value, path)))
+
+    def call_unanswered(self, path: str, args: list[Any] | Mapping[str, Any]) -> None:
+        """Send a call that nobody answers."""
+        self._send_unanswered("call", CallParams(path, prepare_args(path, args)))
+
+    def _send_unanswered(self, service: str, params: SetParams | CallParams) -> None:
+        self._session.send_unanswered(service, params, params.path)
+        # The daemon has read it when it answers this. Closing the connection before could discard it.
+        response = _Response()
+        self._session.request("info", {}, response)
+        self._wait(response, ANSWER_S)
+
     def _get_timeout_s(self, timeout_s: float | None) -> float:
         within_s = self._session.get_timeout_s(timeout_s)
         return FOREVER_S + GRACE_S if within_s == float("inf") else within_s

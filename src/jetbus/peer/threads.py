@@ -147,6 +147,10 @@ class SharedSession(PeerSession):
 
     # The rest is the same with the lock, so that each happens as one step.
 
+    def send_unanswered(self, method: str, params: Any, path: str) -> None:
+        with self.lock:
+            super().send_unanswered(method, params, path)
+
     def add(self, owned: Owned, waiter: Waiter) -> None:
         with self.lock:
             super().add(owned, waiter)

@@ -28,6 +28,7 @@ from jetbus.json_types import Json, JsonObject
 @click.option("--arg", "-a", "named", multiple=True, metavar="NAME=VALUE", help="named argument; repeatable")
 @click.option("--string", "-s", is_flag=True, help="take arguments as text instead of JSON")
 @click.option("--timeout", "timeout_s", type=DURATION, metavar="DURATION", help="time limit for the owner")
+@click.option("--no-reply", is_flag=True, help="send it without waiting for an answer; an error is not reported")
 def call(
     bus: Target,
     form: str | None,
@@ -36,6 +37,7 @@ def call(
     named: tuple[str, ...],
     string: bool,
     timeout_s: float | None,
+    no_reply: bool,
 ) -> None:
     """Call the method at PATH with ARGS, and print its result.
 
@@ -43,7 +45,12 @@ def call(
     pipeline returns it, becomes a table on a terminal and in CSV.
     """
     arguments = _read_arguments(args, named, string)
+    if no_reply and timeout_s is not None:
+        raise usage_error("--no-reply waits for nobody; leave out --timeout")
     with bus.connect() as peer:
+        if no_reply:
+            peer.call_unanswered(path, arguments)
+            return
         try:
             result = peer.call(path, arguments, timeout_s)
         except NotFound:

@@ -55,7 +55,7 @@ def restore(
         if not now:
             raise no_match_error(rules)
         for path, value, earlier in find_restorable(now, then):
-            outcome = "would be set" if dry_run else set_and_describe(peer, path, earlier, timeout_s)
+            outcome = "would be set" if dry_run else set_and_describe(peer, path, earlier, timeout_s)[1]
             # A refusal does not keep the others from being set, but shows in the exit code.
             has_refusals |= is_refused(outcome)
             out.put({"path": path, "now": value, "then": earlier, "outcome": outcome})

@@ -10,7 +10,7 @@ import click
 from jetbus.cli.arguments import no_match_error, read_rule, read_value
 from jetbus.cli.command import DURATION, PATH, Example, command
 from jetbus.cli.descriptions import StateValue, explain_mismatch
-from jetbus.cli.errors import Code, Failure, path_not_found, print_message
+from jetbus.cli.errors import Code, Failure, path_not_found, print_message, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.errors import ConnectionLost, Invalid, JetError, NotAllowed, NotFound, NotState, ReadOnly, Refused
@@ -35,8 +35,16 @@ if TYPE_CHECKING:
 @click.option("--string", "-s", is_flag=True, help="take VALUE as text instead of JSON")
 @click.option("--all", "by_rule", is_flag=True, help="take PATH as a rule and set every state that matches it")
 @click.option("--timeout", "timeout_s", type=DURATION, metavar="DURATION", help="time limit for each owner")
+@click.option("--no-reply", is_flag=True, help="send it without waiting for an answer; a refusal is not reported")
 def set_state(
-    bus: Target, form: str | None, path: str, value: str, string: bool, by_rule: bool, timeout_s: float | None
+    bus: Target,
+    form: str | None,
+    path: str,
+    value: str,
+    string: bool,
+    by_rule: bool,
+    timeout_s: float | None,
+    no_reply: bool,
 ) -> int:
     """Set the state at PATH to VALUE, and wait for the response of its owner.
 
@@ -46,6 +54,12 @@ def set_state(
     refused, the others are set all the same, and the exit code is 1.
     """
     requested = read_value(sys.stdin.read().strip() if value == "-" else value, string=string)
+    if no_reply:
+        if by_rule or timeout_s is not None:
+            raise usage_error("--no-reply waits for nobody; leave out --all and --timeout")
+        with bus.connect() as peer:
+            peer.set_unanswered(path, requested)
+        return Code.OK
     if by_rule:
         return _set_all(bus, form, path, requested, timeout_s)
     _set_one(bus, form, path, requested, timeout_s)
@@ -70,8 +84,9 @@ def _set_one(bus: Target, form: str | None, path: str, requested: Json, timeout_
             # The owner may only say "invalid value"; its schema says what would be valid.
             schema = read_schema(peer.describe(make_rule(equals=path)).get(path, {}).get("schema"))
             raise explain_mismatch(path, schema, requested) or refusal from None
-        # The response says only that the owner took another value; which one is on the bus.
-        if result.adapted:
+        record["value"] = result.value
+        # Other daemons say only that the owner took another value; which one is on the bus.
+        if result.adapted and not peer.is_jetbus:
             record["value"] = peer.get_all(make_rule(equals=path)).get(path, requested)
     if result.adapted:
         record["warning"] = result.warning or "the owner adapted the value"
@@ -90,17 +105,21 @@ def _set_all(bus: Target, form: str | None, rule: str, requested: Json, timeout_
             raise no_match_error([rule])
         with Output(("path", "value", "outcome"), form) as out:
             for path in paths:
-                outcome = set_and_describe(peer, path, requested, timeout_s)
+                value, outcome = set_and_describe(peer, path, requested, timeout_s)
                 is_refused |= outcome.startswith("refused")
-                out.put({"path": path, "value": requested, "outcome": outcome})
+                out.put({"path": path, "value": value, "outcome": outcome})
     return Code.REFUSED if is_refused else Code.OK
 
 
-def set_and_describe(peer: SimplePeer, path: str, value: Json, timeout_s: float | None) -> str:
-    """Set one of several states and return what became of it; a lost connection ends the command."""
+def set_and_describe(peer: SimplePeer, path: str, value: Json, timeout_s: float | None) -> tuple[Json, str]:
+    """Set one of several states; return its value then, or the refused one, and a few words about the outcome.
+
+    A lost connection ends the command.
+    """
     try:
-        return describe_outcome(peer.set(path, value, timeout_s))
+        result = peer.set(path, value, timeout_s)
     except ConnectionLost:
         raise
     except JetError as refusal:
-        return describe_outcome(refusal)
+        return value, describe_outcome(refusal)
+    return result.value, describe_outcome(result)
