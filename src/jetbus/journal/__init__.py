@@ -18,6 +18,7 @@ from jetbus.journal.errors import (
     JournalGone,
     JournalInUse,
     NotAJournal,
+    UnknownEvent,
 )
 from jetbus.journal.instants import read_duration, read_instant
 
@@ -47,6 +48,7 @@ __all__ = [
     "Recovered",
     "Settings",
     "Stats",
+    "UnknownEvent",
     "Writer",
     "compact",
     "open",

@@ -6,13 +6,14 @@
         JournalDamaged      a part of a file cannot be read; later events can
         NotAJournal         the directory has no journal, or one of a newer format
         BadInstant          a text is neither an instant nor a duration (also a ValueError)
+        UnknownEvent        there is no kind of event of that name (also a ValueError)
 
 They are raised by code that reads and writes files and are never sent over the bus, so they are not ``JetError``s.
 """
 
 from __future__ import annotations
 
-__all__ = ["BadInstant", "JournalDamaged", "JournalError", "JournalGone", "JournalInUse", "NotAJournal"]
+__all__ = ["BadInstant", "JournalDamaged", "JournalError", "JournalGone", "JournalInUse", "NotAJournal", "UnknownEvent"]
 
 NEEDS_PYARROW = "the journal needs pyarrow; install it with: pip install 'jetbus[history]'"
 
@@ -47,3 +48,7 @@ class NotAJournal(JournalError):
 
 class BadInstant(JournalError, ValueError):
     """A text that is neither an instant nor a duration."""
+
+
+class UnknownEvent(JournalError, ValueError):
+    """A name that is not one of a kind of event."""

@@ -34,7 +34,7 @@ from jetbus.journal.descriptions import (
     list_elements,
 )
 from jetbus.journal.directory import read_heartbeat
-from jetbus.journal.errors import JournalError, JournalGone, NotAJournal
+from jetbus.journal.errors import JournalError, JournalGone, NotAJournal, UnknownEvent
 from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
 from jetbus.journal.instants import Instant, write_instant
 from jetbus.journal.log import Cursor, Log, SpanPiece
@@ -424,7 +424,7 @@ def _check_events(events: Iterable[str] | None) -> list[str] | None:
         return None
     kinds = [events] if isinstance(events, str) else list(events)
     if unknown := [kind for kind in kinds if kind not in EVENTS]:
-        raise JournalError(f"unknown event {', '.join(unknown)}; choose from {', '.join(EVENTS)}")
+        raise UnknownEvent(f"unknown event {', '.join(unknown)}; choose from {', '.join(EVENTS)}")
     return kinds
 
 
