@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +11,10 @@ import pytest
 import jetbus
 from support.browser import open_browser, open_page
 from support.daemon import Daemon
-from support.program import Program
+from support.radar import serve_radar
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-JET = Path(sys.executable).with_name("jet")
 
 
 @pytest.fixture
@@ -41,11 +37,8 @@ def owner(url: str) -> Iterator[jetbus.Peer]:
 @pytest.fixture
 def radar(url: str) -> Iterator[str]:
     """The address of a Radar of this bus."""
-    with Program(str(JET), "radar", "--url", url, "--listen", "127.0.0.1:0", "--no-open", "-o", "jsonl") as program:
-        line = program.line()
-        assert line is not None, program.end()
-        yield json.loads(line)["address"]
-        program.interrupt()
+    with serve_radar(url) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,7 @@ import pytest
 import jetbus
 from support.browser import NEEDS_CHROMIUM, open_page
 from support.daemon import Daemon
-from support.program import Program
-
-from .conftest import JET
+from support.radar import serve_radar
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -74,8 +72,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "boards" / "pumps.json").write_text(json.dumps(BOARD))
     with Daemon.start("--journal", str(folder / "journal")) as daemon:
         url = f"jet://{daemon.listens['tcp']}"
-        options = ("--listen", "127.0.0.1:0", "--boards", str(folder / "boards"), "--no-open", "-o", "jsonl")
-        with jetbus.Peer(url, name="plant") as plant, Program(str(JET), "radar", "--url", url, *options) as program:
+        boards = ("--boards", str(folder / "boards"))
+        with jetbus.Peer(url, name="plant") as plant, serve_radar(url, *boards) as address:
             speed = plant.add_state("pump/speed", 1200, on_set=lambda rpm: rpm)
             speed.change(1300)
             plant.add_state("pump/running", True, on_set=lambda on: on)
@@ -83,10 +81,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             plant.add_method("pump/reset", lambda: None)
             plant.add_state("settings", {"low": 1, "on": True, "list": [1]}, on_set=lambda value: value)
             plant.add_state("spark/alarms/fast/bus/pump/speed", {"what": "raised"})
-            line = program.line()
-            assert line is not None, program.end()
-            yield json.loads(line)["address"]
-            program.interrupt()
+            yield address
 
 
 def find_violations(page: Page) -> list[str]:

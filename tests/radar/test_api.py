@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import trustme
 
 import jetbus
+from support.daemon import Daemon
+from support.radar import run_radar, serve_radar
 
 JET = Path(sys.executable).with_name("jet")
 
@@ -222,3 +229,69 @@ def test_a_removal_is_a_gap(radar: str, speed: jetbus.State, owner: jetbus.Peer)
     owner.get("pump/speed")
     table = pa.ipc.open_stream(ask(radar, "series", path="pump/speed")).read_all()
     assert table["last"].to_pylist() == [0, 5, 7, 3, None, 8]
+
+
+def test_an_unknown_kind_of_event(radar: str, tmp_path: Path) -> None:
+    """A question for a kind of event that does not exist is the mistake of who asks, over the bus and in a folder."""
+    code, text = refused(radar, "events", events="chnge")
+    assert (code, "chnge; choose from add, change" in text) == (400, True)
+    with serve_radar("jet://127.0.0.1:9", "--journal", str(tmp_path / "journal")) as local:
+        code, text = refused(local, "last", path="a", event="chnge")
+        assert (code, "chnge; choose from add, change" in text) == (400, True)
+
+
+def test_missing_logins(tmp_path: Path) -> None:
+    """The past of a bus with users answers 401 without a login, and 403 to a login that lacks the right."""
+    users = {name: {"password": "secret", "auth": {"fetchGroups": [name]}} for name in ("staff", "guests")}
+    file = tmp_path / "users.json"
+    file.write_text(json.dumps({"users": users}))
+    options = ("--users", str(file), "--journal", str(tmp_path / "log"), "--journal-groups", "staff")
+
+    def ask_as(user: str) -> int:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        browser.open(f"{radar}login", json.dumps({"user": user, "password": "secret"}).encode(), timeout=60).close()
+        with browser.open(f"{radar}api/journal", timeout=60) as answer:
+            return int(answer.status)
+
+    with Daemon.start(*options) as daemon, serve_radar(f"jet://{daemon.listens['tcp']}") as radar:
+        assert refused(radar, "journal")[0] == 401
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            ask_as("guests")
+        assert ask_as("staff") == 200
+
+
+def test_https(url: str, tmp_path: Path) -> None:
+    """With a certificate Radar speaks HTTPS only, and uses a new one after SIGHUP; a wrong one is refused by name."""
+    ca, other = trustme.CA(), trustme.CA()
+    file, key = tmp_path / "radar.pem", tmp_path / "radar.key"
+    write_certificate(ca, file, key)
+    tls = ("--tls-cert", str(file), "--tls-key", str(key))
+    with run_radar(url, *tls) as (address, program):
+        assert address.startswith("https://127.0.0.1:")
+        assert ask_with(ca, address) == 200
+        write_certificate(other, file, key)
+        assert ask_with(ca, address) == 200, "nobody has said that there is a new one"
+        os.kill(program.process.pid, signal.SIGHUP)
+        while True:
+            with suppress(urllib.error.URLError):
+                assert ask_with(other, address) == 200
+                break
+    file.write_text("no certificate")
+    done = subprocess.run([str(JET), "radar", *tls], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"the certificate {file} or its key cannot be used" in done.stderr
+
+
+def write_certificate(ca: trustme.CA, file: Path, key: Path) -> None:
+    """Write a new certificate for this machine."""
+    issued = ca.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(key)
+    issued.cert_chain_pems[0].write_to_path(file)
+
+
+def ask_with(ca: trustme.CA, address: str) -> int:
+    """Return the status of an answer from a server whose certificate is of an authority."""
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    with urllib.request.urlopen(f"{address}api/openapi.json", timeout=60, context=context) as answer:
+        return int(answer.status)

@@ -11,9 +11,7 @@ import pytest
 
 import jetbus
 from support.browser import NEEDS_CHROMIUM, open_page
-from support.program import Program
-
-from .conftest import JET
+from support.radar import serve_radar
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -148,12 +146,8 @@ def board_radar(url: str, tmp_path: Path) -> Iterator[str]:
     directory.mkdir()
     board = {"radar": "board", "version": 1, "title": "Line 4", "tiles": [{"path": "pump/speed", "kind": "value"}]}
     (directory / "line4.json").write_text(json.dumps(board))
-    options = ("--listen", "127.0.0.1:0", "--boards", str(directory), "--no-open", "-o", "jsonl")
-    with Program(str(JET), "radar", "--url", url, *options) as program:
-        line = program.line()
-        assert line is not None, program.end()
-        yield json.loads(line)["address"]
-        program.interrupt()
+    with serve_radar(url, "--boards", str(directory)) as address:
+        yield address
 
 
 @pytest.mark.usefixtures("states")

@@ -12,7 +12,10 @@ from websockets.sync.client import ClientConnection, connect
 
 import jetbus
 from jetbus.radar.app import RadarSettings, create_app
+from jetbus.radar.session import may_have_users
 from jetbus.testing import running_daemon
+from support.radar import serve_radar
+from support.standin import standing_in
 
 
 def test_bytes_reach_the_tab(radar: str, owner: jetbus.Peer) -> None:
@@ -104,6 +107,48 @@ def test_limits_and_mistakes_of_restore(tab: Tab) -> None:
     """Too many paths, and instants that cannot be read, are refused with a sentence."""
     assert "at most 5000" in tab.ask("restore", rule="**", instant=0, paths=["a"] * 5001)["message"]
     assert "soon" in tab.ask("compare", rule="**", instant="soon")["message"]
+
+
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a number as text": ("search", {"text": 5}, "Expected `str`, got `int` - at `$.text`"),
+    "a number as rule": ("compare", {"rule": 5, "instant": 0}, "Expected `str`, got `int` - at `$.rule`"),
+    "a number as paths": ("watch", {"paths": 5}, "Expected `array`, got `int` - at `$.paths`"),
+    "a parameter that is missing": ("get", {}, "missing required field `path`"),
+    "a parameter that is unknown": ("get", {"path": "a", "way": 1}, "unknown field `way`"),
+    "a method that is unknown": ("dance", {}, "there is no method dance; there are watch, search"),
+}
+
+
+@pytest.mark.parametrize(("method", "params", "refusal"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_requests(tab: Tab, method: str, params: dict[str, Any], refusal: str) -> None:
+    """A request whose parameters do not fit is answered with the reason."""
+    assert refusal in tab.ask(method, **params)["message"]
+
+
+USERS_SEEN: dict[str, tuple[dict[str, Any], bool, bool]] = {
+    "cjet that shows states": ({"name": "cjet", "features": {"authentication": True}}, False, False),
+    "cjet that shows nothing": ({"name": "cjet", "features": {"authentication": True}}, True, True),
+    "node-jet": ({"name": "node-jet", "features": {"authentication": True}}, False, True),
+    "a daemon without logins": ({"name": "node-jet", "features": {"authentication": False}}, True, False),
+    "a daemon that says nothing": ({}, True, False),
+}
+
+
+@pytest.mark.parametrize(("info", "shows_nothing", "users"), USERS_SEEN.values(), ids=USERS_SEEN.keys())
+def test_daemons_of_others_with_users(info: dict[str, Any], shows_nothing: bool, users: bool) -> None:
+    """A login is offered on daemons that may have users, and not on a cjet whose states everybody sees."""
+    assert may_have_users(info, shows_nothing) is users
+
+
+def test_no_login_on_a_cjet_without_users() -> None:
+    """A tab on a cjet whose states everybody sees hears that there are no users."""
+    with standing_in("cjet") as url, jetbus.Peer(url) as owner, serve_radar(url) as radar:
+        owner.add_state("a", 1)
+        with connect(radar.replace("http", "ws") + "ws") as socket:
+            tab = Tab(socket)
+            await_paths(tab, "a")
+            status = tab.read(lambda message: message.get("status", {}).get("connected"))["status"]
+            assert (status["daemon"]["name"], status["users"]) == ("cjet", False)
 
 
 def test_a_tab_that_is_lost_while_it_is_written_to() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +13,12 @@ import pytest
 import jetbus
 from support.browser import NEEDS_CHROMIUM, WITHIN_MS
 from support.daemon import Daemon
-from support.program import Program
-
-from .conftest import JET
+from support.radar import serve_radar
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.browser, NEEDS_CHROMIUM]
-
-
-@contextmanager
-def serve(url: str, *options: str) -> Iterator[str]:
-    """Run a Radar; its address."""
-    command = (str(JET), "radar", "--url", url, "--listen", "127.0.0.1:0", "--no-open", "-o", "jsonl", *options)
-    with Program(*command) as program:
-        line = program.line()
-        assert line is not None, program.end()
-        yield json.loads(line)["address"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def radar(daemon: Daemon) -> Iterator[str]:
-    with serve(f"jet://{daemon.listens['tcp']}") as address:
+    with serve_radar(f"jet://{daemon.listens['tcp']}") as address:
         yield address
 
 
@@ -231,7 +219,7 @@ def test_login(tmp_path: Path, open_page: Callable[[str], Page]) -> None:
     file = tmp_path / "users.json"
     file.write_text(json.dumps({"users": users}))
     options = ("--users", str(file), "--journal", str(tmp_path / "log"), "--journal-groups", "staff")
-    with Daemon.start(*options) as daemon, serve(f"jet://{daemon.listens['tcp']}") as radar:
+    with Daemon.start(*options) as daemon, serve_radar(f"jet://{daemon.listens['tcp']}") as radar:
         url = f"jet://{daemon.listens['tcp']}"
         with jetbus.Peer(url, user="ann", password="secret", name="plant") as owner:
             owner.add_state("secret/plan", 1, access={"fetchGroups": ["staff"]})
@@ -278,7 +266,7 @@ def test_a_user_without_rights(tmp_path: Path, open_page: Callable[[str], Page])
         boards = tmp_path / "boards"
         boards.mkdir()
         (boards / "pump.json").write_text(json.dumps({"radar": "board", "version": 1, **board}))
-        radar = stack.enter_context(serve(url, "--boards", str(boards)))
+        radar = stack.enter_context(serve_radar(url, "--boards", str(boards)))
         owner = stack.enter_context(jetbus.Peer(url, user="ann", password="secret", name="plant"))
         speed = owner.add_state("pump/speed", 1, on_set=lambda _rpm: None, access={"setGroups": ["staff"]})
         owner.add_state("pump/running", True, on_set=lambda _on: None, access={"setGroups": ["staff"]})
@@ -337,7 +325,7 @@ def test_reconnect(open_page: Callable[[str], Page]) -> None:
     """A page says when the daemon is away, and goes on by itself when it is back."""
     first = Daemon.start()
     where = first.listens["tcp"]
-    with serve(f"jet://{where}") as radar:
+    with serve_radar(f"jet://{where}") as radar:
         page = open_page(radar)
         page.locator(".connection.live").wait_for()
         first.stop()
@@ -352,7 +340,7 @@ def test_reconnect(open_page: Callable[[str], Page]) -> None:
 def test_under_a_sub_path(daemon: Daemon, owner: jetbus.Peer, open_page: Callable[[str], Page]) -> None:
     """Below a sub-path the page finds its scripts, its WebSocket and its history."""
     owner.add_state("below/number", 42)
-    with serve(f"jet://{daemon.listens['tcp']}", "--base", "/plant/radar") as radar:
+    with serve_radar(f"jet://{daemon.listens['tcp']}", "--base", "/plant/radar") as radar:
         assert radar.endswith("/plant/radar/")
         page = open_page(f"{radar}#path=below/number")
         page.locator(".facts .large").get_by_text("42", exact=True).wait_for()

@@ -22,24 +22,28 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
-from jetbus.errors import Invalid, JetError
+from jetbus.errors import Invalid, JetError, LoginRefused, NotAllowed
 from jetbus.journal import BadInstant, JournalError
 from jetbus.peer import PeerAsync
 from jetbus.radar import boards
 from jetbus.radar.archive import BusArchive, LocalArchive
 from jetbus.radar.history import ArchiveHistory
+from jetbus.radar.limits import Questions, TooManyQuestions
 from jetbus.radar.logins import COOKIE, HistorySource, Login, Logins, NoHistory
+from jetbus.radar.mirror import BusAddress
 from jetbus.radar.openapi import OPENAPI
 from jetbus.radar.security import SecurityHeaders, is_allowed_origin
-from jetbus.radar.session import BusAddress, TabSession
+from jetbus.radar.session import TabSession
 
 log = logging.getLogger("jetbus.radar")
 
-MESSAGE_BYTES_MAX = 1_000_000
 LOGIN_BYTES_MAX = 10_000
 NOT_BUILT = "The page of Radar has not been built: run `make radar` in the checkout, or install jetbus from a wheel."
+PART_BYTES = 1 << 16
+"""Length of the parts in which an answer is sent."""
 LOGIN_SHAPE = 'a login is a JSON object such as {"user": "ann", "password": "..."}'
 
 
@@ -79,7 +83,7 @@ def create_app(settings: RadarSettings) -> Starlette:
         Route("/login", radar.log_in, methods=["POST"]),
         Route("/logout", radar.log_out, methods=["POST"]),
         Route("/api/openapi.json", lambda _request: JSONResponse(OPENAPI)),
-        *(Route(f"/api/{name}", radar.answer(read)) for name, read in QUESTIONS.items()),
+        *(Route(f"/api/{name}", radar.answer(read), methods=["GET"]) for name, read in QUESTIONS.items()),
         *boards.make_routes(settings.boards),
         # The folder may be missing in a checkout; ``show_page`` says what to do then.
         Mount("/assets", StaticFiles(directory=_static(), check_dir=False)),
@@ -92,7 +96,8 @@ def create_app(settings: RadarSettings) -> Starlette:
     )
 
 
-QUESTIONS: dict[str, Callable[[ArchiveHistory, Request], Response]] = {
+Read = Callable[[ArchiveHistory, Request], Response]
+QUESTIONS: dict[str, Read] = {
     "journal": ArchiveHistory.describe_journal,
     "series": ArchiveHistory.read_series,
     "bands": ArchiveHistory.read_bands,
@@ -122,13 +127,14 @@ class _Radar:
             archive = LocalArchive(settings.journal)
             self._shared = HistorySource(lambda: archive)
         self._logins = Logins()
+        self.questions = Questions()
         self._anybody = self._make_login(None, settings.options)
 
     def _make_login(self, user: str | None, options: dict[str, Any]) -> Login:
         source = self._shared or HistorySource(lambda: BusArchive(self._settings.url, options))
-        return Login(user, options, source)
+        return Login(user, BusAddress(self._settings.url, options), source)
 
-    def _find_login(self, connection: HTTPConnection) -> Login:
+    def find_login(self, connection: HTTPConnection) -> Login:
         """Return the login of a browser's cookie, or that of Radar itself."""
         return self._logins.find(connection.cookies.get(COOKIE)) or self._anybody
 
@@ -161,26 +167,15 @@ class _Radar:
             await websocket.close(1008, "this origin is not allowed")
             return
         await websocket.accept()
-        login = self._find_login(websocket)
-        address = BusAddress(self._settings.url, login.options)
-        session = TabSession(address, websocket.send_text, user=login.user, history=login.history)
+        session = TabSession(self.find_login(websocket), websocket.send_text)
         running = asyncio.create_task(session.run())
-        requests: set[asyncio.Task[None]] = set()
         try:
-            while True:
-                text = await websocket.receive_text()
-                if len(text) > MESSAGE_BYTES_MAX:
-                    break
-                # A request that waits for its owner must not keep the next one waiting.
-                task = asyncio.create_task(session.receive(text))
-                requests.add(task)
-                task.add_done_callback(requests.discard)
+            await session.serve(websocket.receive_text)
         except (WebSocketDisconnect, WebSocketDisconnected):
             pass  # the second comes after a message of the session met a connection that was lost
         finally:
-            for task in (running, *requests):
-                task.cancel()
-            await asyncio.gather(running, *requests, return_exceptions=True)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     async def log_in(self, request: Request) -> Response:
         """Check a user's password with the daemon, and give the browser a cookie for it."""
@@ -224,22 +219,68 @@ class _Radar:
 
     # -- the past
 
-    def answer(self, read: Callable[[ArchiveHistory, Request], Response]) -> Callable[[Request], Any]:
-        """Answer a question about the past in a thread, and turn errors into JSON."""
+    def answer(self, read: Read) -> _Question:
+        """Return the application that answers one kind of question."""
+        return _Question(self, read)
 
-        async def respond(request: Request) -> Response:
-            login = self._find_login(request)
-            try:
-                # ``get`` runs in the thread, too: it opens the journal when it is asked for the first time.
-                return await run_in_threadpool(lambda: read(login.history.get(), request))
-            except NoHistory as problem:
-                return _refuse(404, str(problem))
-            except (BadInstant, Invalid, ValueError) as problem:
-                return _refuse(400, str(problem))
-            except (JournalError, JetError, OSError) as problem:
-                return _refuse(503, str(problem))
+    async def ask(self, read: Read, request: Request) -> Response:
+        """Answer a question in a thread, and turn errors into JSON."""
+        login = self.find_login(request)
+        try:
+            # ``get`` runs in the thread, too: it opens the journal when it is asked for the first time.
+            return await run_in_threadpool(lambda: read(login.history.get(), request))
+        except NoHistory as problem:
+            return _refuse(_find_status(problem.cause, login, 404), str(problem))
+        except (BadInstant, ValueError) as problem:
+            return _refuse(400, str(problem))
+        except (JournalError, JetError, OSError) as problem:
+            return _refuse(_find_status(problem, login, 503), str(problem))
 
-        return respond
+
+class _Question:
+    """ASGI application for one kind of question about the past, asked by some addresses at a time.
+
+    The answer is sent in parts, each when the one before it has left, and the turn lasts until it has been sent: what
+    nobody reads is there once, and not for long.
+    """
+
+    def __init__(self, radar: _Radar, read: Read) -> None:
+        self._radar = radar
+        self._read = read
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        try:
+            async with self._radar.questions.turn(client[0] if client else ""):
+                response = await self._radar.ask(self._read, Request(scope, receive))
+                await response(scope, receive, _send_in_parts(send))
+        except TooManyQuestions as problem:
+            await _refuse(429, str(problem))(scope, receive, send)
+
+
+def _send_in_parts(send: Send) -> Send:
+    """Return a ``send`` that cuts long bodies: the server waits for the reader between two messages only."""
+
+    async def send_parts(message: Message) -> None:
+        body = message.get("body", b"")
+        if len(body) <= PART_BYTES:
+            await send(message)
+            return
+        for start in range(0, len(body), PART_BYTES):
+            part, is_last = body[start : start + PART_BYTES], start + PART_BYTES >= len(body)
+            await send({**message, "body": part, "more_body": not is_last or message.get("more_body", False)})
+
+    return send_parts
+
+
+def _find_status(problem: BaseException | None, login: Login, otherwise: int) -> int:
+    """Return the HTTP status for a refusal of the daemon."""
+    if isinstance(problem, LoginRefused):
+        return 401
+    if isinstance(problem, NotAllowed):
+        # Another login may help whoever has none; one that is known lacks the right.
+        return 401 if login.user is None else 403
+    return 400 if isinstance(problem, Invalid) and otherwise != 404 else otherwise
 
 
 def _refuse(status: int, text: str) -> Response:

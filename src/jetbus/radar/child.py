@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jetbus.journal import JournalError
 from jetbus.radar.app import RadarSettings
-from jetbus.radar.server import serve_sockets
+from jetbus.radar.server import ServerSettings, serve_sockets
 
 
 def main() -> None:
@@ -27,11 +27,14 @@ def main() -> None:
     parser.add_argument("--fd", type=int, action="append", required=True)
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--origin", action="append", default=[])
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
     chosen = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = RadarSettings(chosen.url, journal=chosen.journal, origins=tuple(chosen.origin))
     try:
-        serve_sockets(settings, [socket.socket(fileno=number) for number in chosen.fd])
+        server = ServerSettings(chosen.tls_cert, chosen.tls_key)
+        serve_sockets(settings, [socket.socket(fileno=number) for number in chosen.fd], server)
     except JournalError as problem:
         sys.exit(f"radar: {problem}")
 

@@ -13,13 +13,13 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from jetbus.errors import JetError
 from jetbus.journal import JournalError
 from jetbus.radar.archive import Archive
 from jetbus.radar.history import ArchiveHistory
+from jetbus.radar.mirror import BusAddress, BusMirror, Onlooker
 
 log = logging.getLogger("jetbus.radar")
 
@@ -32,7 +32,11 @@ RETRY_S = 2.0
 
 
 class NoHistory(Exception):
-    """There is no journal for this user; the text says why."""
+    """There is no journal for this user; the text says why, and ``cause`` is the error of the last attempt."""
+
+    def __init__(self, text: str, cause: Exception | None) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class HistorySource:
@@ -41,7 +45,7 @@ class HistorySource:
     def __init__(self, open_archive: Callable[[], Archive]) -> None:
         self._open_archive = open_archive
         self._history: ArchiveHistory | None = None
-        self._problem = ""
+        self._problem: Exception | None = None
         # The first attempt must not wait, not even right after the start of the machine, when the clock is near 0.
         self._tried_at = -RETRY_S
         self._lock = threading.Lock()
@@ -55,11 +59,12 @@ class HistorySource:
                     self._history = ArchiveHistory(self._open_archive())
                 except (JetError, JournalError, OSError) as problem:
                     log.info("no history: %s", problem)
-                    self._problem, self._tried_at = str(problem), time.monotonic()
+                    self._problem, self._tried_at = problem, time.monotonic()
             if self._history is None:
                 raise NoHistory(
                     "this bus has no journal that you may read: start jetd with --journal, or jet radar with one;"
-                    f" the daemon says: {self._problem}"
+                    f" the daemon says: {self._problem}",
+                    self._problem,
                 )
             return self._history
 
@@ -80,13 +85,21 @@ class HistorySource:
 
 
 class Login:
-    """Way of a browser to the bus: the options of its peers, and its past."""
+    """Way of a browser to the bus: the mirror that its tabs share, and its past."""
 
-    def __init__(self, user: str | None, options: Mapping[str, Any], history: HistorySource) -> None:
+    def __init__(self, user: str | None, address: BusAddress, history: HistorySource) -> None:
         self.user = user
-        self.options = dict(options)
         self.history = history
         self.used_at = time.monotonic()
+        self._address = address
+        self._mirror: BusMirror | None = None
+
+    def attach(self, tab: Onlooker) -> BusMirror:
+        """Return the mirror of this login, which tells the tab of the bus from now on."""
+        if self._mirror is None or self._mirror.is_closed:
+            self._mirror = BusMirror(self._address)
+        self._mirror.attach(tab)
+        return self._mirror
 
 
 class Logins:

@@ -35,6 +35,9 @@ _LOGIN = {
 def _get(summary: str, parameters: list[dict[str, Any]], content: dict[str, Any], description: str) -> dict[str, Any]:
     errors = {
         "400": {"description": "a parameter is wrong", "content": _JSON},
+        "401": {"description": "a login is missing", "content": _JSON},
+        "403": {"description": "the login lacks the right to read the past", "content": _JSON},
+        "429": {"description": "too many questions of one address wait", "content": _JSON},
         "404": {"description": "the bus has no journal", "content": _JSON},
         "503": {"description": "the journal cannot be read now", "content": _JSON},
     }

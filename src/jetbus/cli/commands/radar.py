@@ -27,6 +27,14 @@ DEFAULT = "localhost:11128"
 @click.option("--origin", "origins", multiple=True, metavar="URL", help="another page that may connect; repeatable")
 @click.option("--boards", type=click.Path(path_type=Path), metavar="DIR", help="board files that everybody may open")
 @click.option("--base", default="", metavar="PATH", help="path that a proxy puts before all addresses and passes on")
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="PEM certificates: serve by HTTPS")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="PEM key, if not in the same file")
+@click.option(
+    "--connections",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="connections of one address, tabs included (default 200); more behind a proxy",
+)
 @click.option("--no-open", is_flag=True, help="do not open a browser")
 @click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="end after this time, such as 10s")
 def radar(
@@ -37,6 +45,9 @@ def radar(
     origins: tuple[str, ...],
     boards: Path | None,
     base: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    connections: int | None,
     no_open: bool,
     for_s: float | None,
 ) -> None:
@@ -49,7 +60,8 @@ def radar(
     try:
         from jetbus.journal import JournalError
         from jetbus.radar import RadarSettings
-        from jetbus.radar.server import serve
+        from jetbus.radar.limits import CONNECTIONS_PER_ADDRESS
+        from jetbus.radar.server import CertificateError, ServerSettings, serve
     except ModuleNotFoundError as missing:
         raise usage_error(f"Radar needs {missing.name}; install it with pip install 'jetbus[radar]'") from None
 
@@ -62,8 +74,11 @@ def radar(
 
     try:
         settings = RadarSettings(bus.url, bus.get_login(), journal, origins, boards, base)
-        serve(settings, host, port, on_ready=tell, for_s=for_s)
+        server = ServerSettings(tls_cert, tls_key, connections or CONNECTIONS_PER_ADDRESS)
+        serve(settings, host, port, server=server, on_ready=tell, for_s=for_s)
     except JournalError as problem:
+        raise usage_error(str(problem)) from None
+    except CertificateError as problem:
         raise usage_error(str(problem)) from None
     except OSError as problem:
         raise usage_error(f"cannot serve at {listen} ({problem.strerror or problem}); give another --listen") from None
