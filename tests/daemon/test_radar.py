@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -21,9 +22,14 @@ from support.daemon import COMMAND, Daemon
 WITHIN_S = 60.0
 
 
-def ask(daemon: Daemon, name: str) -> bytes:
+def ask(daemon: Daemon, name: str, ca: trustme.CA | None = None) -> bytes:
     """Return an answer of its Radar; whoever comes early waits."""
-    with urllib.request.urlopen(f"{daemon.listens['radar']}{name}", timeout=WITHIN_S) as answer:  # noqa: S310 - the daemon says where
+    context = None
+    if ca is not None:
+        context = ssl.create_default_context()
+        ca.configure_trust(context)
+    address = f"{daemon.listens['radar']}{name}"
+    with urllib.request.urlopen(address, timeout=WITHIN_S, context=context) as answer:  # noqa: S310 - the daemon says where
         body: bytes = answer.read()
         return body
 
@@ -76,17 +82,21 @@ def test_radar_ends_with_a_daemon_that_is_killed() -> None:
 
 
 def test_visitors_have_no_rights_of_the_process(tmp_path: Path) -> None:
-    """Visitors of a Radar that is connected by a Unix socket are not the user that its process belongs to."""
-    certificate, users = tmp_path / "server.pem", tmp_path / "users.json"
-    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    """Visitors of a Radar that is connected by a Unix socket are not the user that its process belongs to.
+
+    With the daemon's certificate they come by HTTPS.
+    """
+    certificate, users, ca = tmp_path / "server.pem", tmp_path / "users.json", trustme.CA()
+    ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
     local = {"unix": {"users": [os.getuid()]}, "auth": {"fetchGroups": ["staff"]}}
     users.write_text(json.dumps({"users": {"local": local}}))
     options = ["--tls-cert", str(certificate), "--users", str(users), "--radar", "127.0.0.1:0"]
     options += ["--journal", str(tmp_path / "log"), "--journal-groups", "staff"]
     with Daemon.start(*options) as daemon, daemon.connect("unix") as owner:
         assert owner.result("call", {"path": "$jet/journal/offsets", "args": []})["last"] > 0
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            ask(daemon, "api/journal")
+        assert daemon.listens["radar"].startswith("https://127.0.0.1:")
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            ask(daemon, "api/journal", ca)
         assert b"may not access" in refused.value.read()
 
 

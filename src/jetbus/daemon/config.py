@@ -155,7 +155,7 @@ class Config(Limits):
     )
     users: Path | None = _setting(None, Path, "FILE", "JSON file of users, passwords and groups", reload=True)
     tls_cert: Path | None = _setting(
-        None, Path, "FILE", "PEM certificates: the TCP, WebSocket and binary ports then speak TLS only"
+        None, Path, "FILE", "PEM certificates: the TCP, WebSocket and binary ports and Radar then speak TLS only"
     )
     tls_key: Path | None = _setting(None, Path, "FILE", "PEM key of the certificate, unless it is in the same file")
     tls_client_ca: Path | None = _setting(

@@ -42,6 +42,11 @@ class RadarProcess:
         # Files are read without asking the daemon, so that they are passed on only if everybody may read them.
         if config.journal is not None and config.users is None and not config.journal_groups:
             self._words += ["--journal", str(config.journal)]
+        self._scheme = "http"
+        if config.tls_cert is not None:
+            self._scheme = "https"
+            self._words += ["--tls-cert", str(config.tls_cert)]
+            self._words += ["--tls-key", str(config.tls_key)] if config.tls_key is not None else []
         self._process: Process | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -49,7 +54,8 @@ class RadarProcess:
     def address(self) -> str:
         """Address of the page."""
         host, port = self._socks[0].getsockname()[:2]
-        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        name = f"[{host}]" if ":" in host else host
+        return f"{self._scheme}://{name}:{port}/"
 
     @property
     def pid(self) -> int | None:
