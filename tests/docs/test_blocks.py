@@ -22,7 +22,9 @@ from support.daemon import Daemon
 from support.docs import DEADLINE_S, DOCS, PAGES, ROOT, Block, Reader, blocks_of, without_blocks
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-FOLLOWED = {DOCS / name for name in ("daemon.md", "howto/record.md", "howto/secure.md", "howto/service.md")}
+FOLLOWED = {
+    DOCS / name for name in ("connect.md", "daemon.md", "howto/record.md", "howto/secure.md", "howto/service.md")
+}
 """Pages that are read from top to bottom here."""
 WITH_SPARK = {
     DOCS / name for name in ("spark.md", "spark-reference.md", "tutorial.md", "howto/alarm.md", "howto/stage.md")

@@ -42,7 +42,7 @@ DEADLINE_S = 30.0
 CONSOLE_DEADLINE_S = 200.0
 """A busy machine takes long to start Spark."""
 COLUMNS = 100
-USUAL_PORTS = {"tcp": "11122", "ws": "11123", "binary": "11124"}
+USUAL_PORTS = {"tcp": "11122", "ws": "11123", "binary": "11124", "radar": "11128"}
 FREE_PORTS = {"JET_TCP": "127.0.0.1:0", "JET_WS": "127.0.0.1:0", "JET_UNIX": "off"}
 
 _FENCED = re.compile(r"^( *)```(\w*)(?: +(\S+)[^\n]*)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -192,7 +192,8 @@ class Reader:
             assert re.fullmatch(like(shown), printed), f"{block.where} $ {command}\n{printed}\nis not like\n{shown}"
 
     def _start(self, command: str) -> Screen:
-        return Screen(["/bin/sh", "-c", self._at_our_ports(command)], self.environment, COLUMNS, self.folder)
+        ours = self._at_our_ports(command).replace("jet radar ", "jet radar --listen localhost:0 ")
+        return Screen(["/bin/sh", "-c", ours], self.environment, COLUMNS, self.folder)
 
     def _leave(self, screen: Screen, pattern: str) -> None:
         """Wait until it has printed what the page shows."""
@@ -206,6 +207,8 @@ class Reader:
             self._ports[port] = USUAL_PORTS[kind]
             if kind == "tcp":
                 self.serve(f"jet://127.0.0.1:{port}")
+        for port in re.findall(r"http://localhost:(\d+)/", printed):
+            self._ports[port] = USUAL_PORTS["radar"]
 
     def serve(self, url: str) -> None:
         """Peers and commands that name no daemon find this one."""
@@ -245,9 +248,8 @@ def commands_of(text: str) -> list[tuple[str, str]]:
 
 def like(shown: str, *, ended: bool = True) -> str:
     """The pattern of an output, as it is or, unless it has ended, as it begins."""
-    lines = [_line_like(line) for line in shown.splitlines()]
-    end = r"\s*" if ended else ""
-    return "".join(lines) + end
+    pattern = "".join(_line_like(line) for line in shown.splitlines())
+    return pattern.removesuffix(r"\n") + r"\s*" if ended else pattern
 
 
 def _line_like(line: str) -> str:
