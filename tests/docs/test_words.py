@@ -19,6 +19,8 @@ from support.plant import url_of
 WANTED = (
     *("subscribe", "publish", "retained", "QoS", "topic", "backup"),
     *("time zone", "Jupyter", "pandas", "Grafana", "Docker", "Windows"),
+    *("alarm", "notification", "MQTT", "OPC UA", "HTTP", "Excel", "unit", "schema"),
+    *("callback", "asyncio", "thread", "timeout", "failover", "upgrade"),
 )
 SYSTEMS = ("MQTT", "NATS", "Redis", "OPC UA", "jetbus")
 COMING_FROM = (DOCS / "coming-from.md").read_text(encoding="utf-8")
@@ -45,6 +47,29 @@ def test_words_lead_to_a_page(bus: Jet, word: str) -> None:
     assert row["word"] == word
     assert (DOCS / row["page"].partition("#")[0]).exists()
     assert f"**{word}**" in (DOCS / "words.md").read_text(encoding="utf-8"), "a search on the site finds it there"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("opc", "OPC UA"), ("rest", "HTTP"), ("units", "unit"), ("email", "notification")]
+)
+def test_other_names_lead_to_the_word(bus: Jet, name: str, word: str) -> None:
+    """Other names of a word, and its plural, get the same answer."""
+    assert json.loads(bus("help", name).out)["word"] == word
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        *((typed, f"did you mean {meant}?") for typed, meant in (("subscripe", "subscribe"), ("grafanna", "Grafana"))),
+        *(
+            (name, "`jet help words` lists the words, `jet --help` the commands")
+            for name in ("emission", "camera", "fax")
+        ),
+    ],
+)
+def test_only_typing_errors_are_guessed(bus: Jet, name: str, hint: str) -> None:
+    """A word that is not in the table gets a guess if it is a typing error, and else the way to all words."""
+    assert bus("help", name).err == f"jet: there is no help about {name}; {hint}\n"
 
 
 def test_no_word_has_two_answers() -> None:

@@ -26,7 +26,7 @@ WORDS: dict[str, Word] = {
         "A subscription is called a fetch: a rule, to which the daemon sends all states that match, then every change.",
         "peers.md#fetch",
         "jet watch 'plant/**'",
-        ("subscription", "subscriber", "listen"),
+        ("subscription", "subscriber", "listen", "fetch"),
     ),
     "publish": Word(
         "Add a state, then change it: the daemon sends each change to all who fetch it. Only its owner can change it.",
@@ -97,14 +97,95 @@ WORDS: dict[str, Word] = {
     "pandas": Word(
         "journal.history(path).to_pandas() is a data frame; polars and duckdb read the journal as well, without Spark.",
         "history.md#pandas-polars-duckdb",
-        others=("polars", "duckdb", "dataframe", "data frame", "numpy", "csv", "parquet"),
+        others=("polars", "duckdb", "dataframe", "data frame", "numpy", "parquet"),
+    ),
+    "Excel": Word(
+        "Histories and events can be written as CSV, which spreadsheets open.",
+        "connect.md#spreadsheets",
+        "jet history plant/speed --since -1h --output csv",
+        ("csv", "spreadsheet", "LibreOffice"),
     ),
     "Grafana": Word(
         "Let Prometheus read /metrics of the daemon for its health. For values, query the Delta Lake tables of a"
-        " pipeline, or export a journal as Parquet or CSV.",
-        "howto/service.md#dashboards",
+        " pipeline, or read CSV over HTTP. Radar draws charts without it.",
+        "connect.md#grafana",
         "jet radar",
         ("Prometheus", "dashboard", "metrics", "monitoring", "InfluxDB"),
+    ),
+    "MQTT": Word(
+        "A program of 20 lines copies states to topics, and messages back as set requests.",
+        "connect.md#mqtt",
+        others=("mosquitto", "Home Assistant", "Node-RED"),
+    ),
+    "OPC UA": Word(
+        "Write an owner: a program that reads the device with a library for its protocol and changes states.",
+        "connect.md#devices",
+        others=("OPC", "OPCUA", "Modbus", "PLC", "serial"),
+    ),
+    "HTTP": Word(
+        "Radar serves the tree, events and the past over HTTP, for curl and programs.",
+        "connect.md#http",
+        "jet radar --no-open",
+        ("REST", "curl", "OpenAPI"),
+    ),
+    "alarm": Word(
+        "A condition on states, in a TOML file. A pipeline raises and clears it; a backtest shows when it would have"
+        " been raised in the past.",
+        "howto/alarm.md",
+        "jet pipeline backtest alarms.toml --journal log",
+        ("alert", "threshold"),
+    ),
+    "notification": Word(
+        "Each event of a fetch is one. To be notified of alarms, fetch their states in a program that sends a mail or a"
+        " message.",
+        "howto/alarm.md#be-notified",
+        others=("email", "mail", "webhook", "SMS"),
+    ),
+    "unit": Word(
+        "The owner of a state gives it a unit, a range and more: add_state(path, value, unit='rpm', maximum=3000).",
+        "describe.md",
+        "jet describe plant/speed",
+        ("description", "metadata", "range"),
+    ),
+    "schema": Word(
+        "add_state(path, value, type=...) accepts values of that type only; a description becomes a JSON schema that"
+        " clients can read.",
+        "describe.md#refuse-values-that-do-not-fit",
+        "jet describe plant/speed",
+        ("type", "validation", "dataclass"),
+    ),
+    "callback": Word(
+        "peer.fetch(rule, callback) calls a function with each event, and on_result= calls one with the result of a"
+        " request.",
+        "peers-reference.md#callbacks-and-futures",
+        others=("future", "handler"),
+    ),
+    "asyncio": Word(
+        "PeerAsync has the methods of Peer, to be awaited.",
+        "peers.md#with-asyncio",
+        others=("async", "await", "event loop", "coroutine"),
+    ),
+    "thread": Word(
+        "A Peer may be used from any thread; a PeerAsync only from the thread of its event loop.",
+        "peers-reference.md#threads-and-asyncio",
+        others=("thread-safe", "multithreading"),
+    ),
+    "timeout": Word(
+        "timeout_s= limits how long the owner may take to answer a set or call; TimedOut is raised then.",
+        "peers-reference.md#threads-and-asyncio",
+        "jet set plant/speed 1200 --timeout 2s",
+        ("deadline",),
+    ),
+    "failover": Word(
+        "The daemon is a single process. When it is back, peers connect again by themselves, owners add their states"
+        " and fetches go on.",
+        "reliability.md#loss-and-return",
+        others=("high availability", "redundancy", "reconnect"),
+    ),
+    "upgrade": Word(
+        "Install the new version and start the daemon again: peers come back by themselves.",
+        "howto/service.md",
+        others=("update", "new version", "migrate"),
     ),
     "Docker": Word(
         "The sources have a Dockerfile: a daemon that keeps its journal on a volume.",

@@ -9,6 +9,9 @@ from jetbus.cli.errors import Code, Failure, find_similar
 from jetbus.cli.output import Output, choose_format, print_line
 from jetbus.cli.words import WORDS, find_word, list_names
 
+TYPING_ERROR = 0.85
+"""Likeness of two words from which on one is taken for a typing error of the other."""
+
 RULES = """\
 A rule selects states and methods by path and value. Quote it, so that the shell leaves it alone.
 
@@ -117,8 +120,14 @@ def _print_word(context: click.Context, form: str | None, name: str) -> None:
     if found is None:
         from jetbus.cli.main import COMMANDS
 
-        similar = find_similar(name, [*TOPICS, *COMMANDS, *list_names()])
-        hint = f"did you mean {similar}?" if similar else "`jet help words` lists the words, `jet --help` the commands"
+        # People look for words of other trades here: only a typing error is worth a guess.
+        known = {known.casefold(): known for known in (*TOPICS, *COMMANDS, *list_names())}
+        similar = find_similar(name.casefold(), known, TYPING_ERROR)
+        hint = (
+            f"did you mean {known[similar]}?"
+            if similar
+            else "`jet help words` lists the words, `jet --help` the commands"
+        )
         raise Failure(f"there is no help about {name}; {hint}", Code.NOT_FOUND)
     _print_words(form, [found[0]])
 
