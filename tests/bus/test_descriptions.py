@@ -39,7 +39,7 @@ def test_elements_without_a_description_share_it() -> None:
     one, other = bus.tree.elements["s"], bus.tree.elements["t"]
     assert one.description is other.description
     assert one.meta is None
-    assert len(Element.__struct_fields__) == 13
+    assert len(Element.__struct_fields__) == 14
 
 
 def test_meta_data_do_not_stay() -> None:

@@ -84,9 +84,9 @@ def test_elements_share_the_tuple_of_their_audiences() -> None:
     assert len({id(element.audiences) for element in elements if element.path.startswith("s/")}) == 1
     fetcher.request("unfetch", {"id": "f7"})
     assert {len(element.audiences) for element in elements if element.path.startswith("s/")} == {50}
-    assert fetcher.session.tests == 49
+    assert fetcher.session.account.peer.tests == 49
     bus.disconnect(fetcher.session)
-    assert fetcher.session.tests == 0
+    assert fetcher.session.account.peer.tests == 0
     assert {len(element.audiences) for element in elements if element.path.startswith("s/")} == {1}
     owner.notify("add", {"path": "s/new", "value": 1})
     assert len(bus.tree.elements["s/new"].audiences) == 1

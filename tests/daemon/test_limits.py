@@ -237,6 +237,22 @@ def test_fetches_max(limited: Limited) -> None:
     assert daemon.limit_hits("fetches_max") == 2
 
 
+@pytest.mark.parametrize("level", ["address", "total"])
+@pytest.mark.parametrize("limit", ["fetches", "rule_tests"])
+def test_fetches_of_several_peers(start_daemon: StartDaemon, limit: str, level: str) -> None:
+    """The peers of an address, and all, have no more fetches and tests than the limit, until one of them unfetches."""
+    name = f"{limit}_{level}_max"
+    daemon = start_daemon(f"--{name.replace('_', '-')}", "2")
+    with daemon.connect() as wire, daemon.connect("ws") as other:
+        for number in range(2):
+            assert other.result("fetch", {"id": number, "path": {"equals": "x"}}) is True
+        error = wire.error("fetch", {"id": 1, "path": {"equals": "x"}})
+        assert error["data"]["reason"] == f"{name} reached"
+        assert other.result("unfetch", {"id": 0}) is True
+        assert wire.result("fetch", {"id": 1, "path": {"equals": "x"}}) is True
+    assert daemon.limit_hits(name) == 1
+
+
 def test_rule_list_max(limited: Limited) -> None:
     """A list of the greatest length passes in a test of paths and of values, one member more is refused."""
     daemon, witness = limited("--rule-list-max", "3")

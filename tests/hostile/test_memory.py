@@ -3,18 +3,112 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from support.daemon import Daemon
-from support.siege import Reader
+from support.siege import Healthy, Reader
 
 MEMORY_BYTES = 500_000_000
+PEER_BYTES = 20_000_000
+SENT_MAX = 20_000
+"""Messages after which an attack that is not refused has succeeded."""
+
+
+def deep_path(number: int) -> dict[str, Any]:
+    return {"method": "add", "params": {"path": f"deep{number}" + "/a" * 63 + "/" + "x" * 3900, "value": 0}}
+
+
+def value(number: int) -> dict[str, Any]:
+    return {"method": "add", "params": {"path": f"value/{number}", "value": "x" * 4_000_000}}
+
+
+def schema(number: int) -> dict[str, Any]:
+    return {"method": "add", "params": {"path": f"schema/{number}", "value": 0, "schema": "x" * 65_000}}
+
+
+def access(number: int) -> dict[str, Any]:
+    groups = [f"group {number} {nth}" for nth in range(20_000)]
+    return {"method": "add", "params": {"path": f"access/{number}", "value": 0, "access": {"fetchGroups": groups}}}
+
+
+def fetch_id(number: int) -> dict[str, Any]:
+    return {"method": "fetch", "params": {"id": f"{number}" + "x" * 1_000_000, "path": {"equals": "none"}}}
+
+
+def rule(number: int) -> dict[str, Any]:
+    texts = [f"{number} {nth}" for nth in range(9_000)]
+    return {"method": "fetch", "params": {"id": number, "path": {"equalsOneOf": texts}}}
+
+
+def route(_number: int) -> dict[str, Any]:
+    return {"method": "set", "params": {"path": "silent", "value": "x" * 4_000_000, "timeout": 60}}
+
+
+KEPT = (deep_path, value, schema, access, fetch_id, rule, route)
+"""Messages that make the daemon keep something."""
+
+
+class Attacker:
+    """Sends messages of one kind from one address."""
+
+    def __init__(self, daemon: Daemon, source: str) -> None:
+        self._line = Reader(daemon.address("tcp"), source)
+        self._owner = Reader(daemon.address("tcp"), source)
+        self._owner.request({"method": "add", "params": {"path": "silent", "value": 0}})
+
+    def fill(self, make: Callable[[int], dict[str, Any]]) -> str:
+        """Send messages until one is refused for the memory it would take; return the limit."""
+        for number in range(SENT_MAX):
+            self._line.send({"id": number, **make(number)})
+            self._line.send({"id": "end", "method": "echo"})
+            while (answer := self._line.receive())["id"] != "end":
+                if "error" in answer:
+                    data = answer["error"]["data"]
+                    assert "remove states or fetches" in data["message"]
+                    return str(data["reason"]).partition(" ")[0]
+            if make is route:
+                self._owner.receive()
+        raise AssertionError(f"{make.__name__} was never refused")
+
+    def close(self) -> None:
+        self._line.close()
+        self._owner.close()
 
 
 def peak_bytes(daemon: Daemon) -> int:
     """Return the most memory that the daemon has had."""
     status = Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[Daemon]:
+    """A daemon that keeps little for one peer, so that this is soon too much."""
+    with Daemon.start("--kept-peer-bytes-max", str(PEER_BYTES)) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("make", KEPT, ids=lambda make: make.__name__)
+def test_what_is_kept_is_refused_by_name(attacked: Daemon, make: Callable[[int], dict[str, Any]]) -> None:
+    """Requests that keep too much are refused by name; others go on, and all is given back when the peer is gone."""
+    healthy = Healthy(attacked.address("tcp"), source="127.0.0.9")
+    before = attacked.metrics()["jetbus_kept_bytes"]
+    attacker = Attacker(attacked, "127.0.0.2")
+    hits = attacked.limit_hits("kept_peer_bytes_max")
+    assert attacker.fill(make) == "kept_peer_bytes_max"
+    assert attacked.limit_hits("kept_peer_bytes_max") == hits + 1
+    assert PEER_BYTES / 2 < attacked.metrics()["jetbus_kept_bytes"] < 1.1 * PEER_BYTES
+    healthy.set()
+    attacker.close()
+    deadline = time.monotonic() + 60
+    while attacked.metrics()["jetbus_kept_bytes"] > before:
+        assert time.monotonic() < deadline
+    healthy.close()
 
 
 EVENTS, EVENT_BYTES, PEERS = 40, 5_000_000, 10

@@ -90,10 +90,10 @@ class RecordingOutbox:
 class Peer:
     """A peer of a bus in the same program: what it sends is handled at once, what it is told waits to be read."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, address: str = "") -> None:
         self.bus = bus
         self.outbox = RecordingOutbox()
-        self.session: Session = bus.connect(self.outbox)
+        self.session: Session = bus.connect(self.outbox, address=address)
         self._ids = 0
 
     def send_text(self, *texts: str, now: float = 0.0) -> None:

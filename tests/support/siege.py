@@ -55,8 +55,8 @@ def attack(run: Attack) -> Attack:
 class AttackConnection:
     """A connection that frames what it sends and does not wait for answers."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.sock = socket.create_connection(address, 10)
+    def __init__(self, address: tuple[str, int], source: str = "") -> None:
+        self.sock = socket.create_connection(address, 10, (source, 0) if source else None)
         self.sock.settimeout(1.0)
 
     def send(self, message: Any) -> None:
@@ -322,9 +322,9 @@ def full_batches(target: Target) -> None:
 class Healthy:
     """A peer that sets a state, its owner, and a watcher of it, on three connections."""
 
-    def __init__(self, address: tuple[str, int], path: str = "healthy/state") -> None:
+    def __init__(self, address: tuple[str, int], path: str = "healthy/state", source: str = "") -> None:
         self._path = path
-        self._owner, self._setter, self._watcher = (Reader(address) for _ in range(3))
+        self._owner, self._setter, self._watcher = (Reader(address, source) for _ in range(3))
         self._owner.request({"method": "add", "params": {"path": path, "value": 0}})
         self._watcher.request({"method": "fetch", "params": {"id": "w", "path": {"equals": path}}})
         self._watcher.receive()
@@ -362,8 +362,8 @@ class Healthy:
 class Reader(AttackConnection):
     """A connection that reads its answers."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address)
+    def __init__(self, address: tuple[str, int], source: str = "") -> None:
+        super().__init__(address, source)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.settimeout(60.0)
         self._buffer = b""
@@ -374,7 +374,7 @@ class Reader(AttackConnection):
 
     def receive(self) -> Any:
         while len(self._buffer) < 4 or len(self._buffer) < 4 + struct.unpack_from(">I", self._buffer)[0]:
-            data = self.sock.recv(1 << 16)
+            data = self.sock.recv(1 << 20)
             if not data:
                 raise ConnectionError("the daemon closed the connection of a healthy peer")
             self._buffer += data

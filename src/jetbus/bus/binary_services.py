@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jetbus.bus import services
+from jetbus.bus.account import ROOM_KEPT
 from jetbus.bus.descriptions import NOTHING_ASKED, Asked, check_fits, read_asked
 from jetbus.bus.fetches import PreparedFetch
 from jetbus.bus.params import read_timeout, set_details
@@ -216,6 +217,8 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     # Only exponents and length can make a number unreadable; most bodies have neither.
     if _e in body or _E in body or len(body) > bus.safe_bytes:
         _check_numbers(bus, body)
+    if len(body) > element.room or element.room > ROOM_KEPT:
+        bus.charge_value(element, len(body))
     element.body = body
     # The JSON of the value before; the new one is made when somebody asks.
     element.text = b""
@@ -393,7 +396,7 @@ def _read_rule(starts_with: str, options: bytes) -> tuple[Rule, JsonObject]:
 def _fetch(bus: Bus, session: Session, request: BinaryRequest) -> None:
     (starts_with,), options = request.parts()
     rule, params = _read_rule(starts_with, options)
-    services.check_fetch(bus, session, rule)
+    services.check_fetch(bus, session, b"", rule)
 
     every, asked = params.get("every") is True, read_asked(params)
 

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from jetbus.bus import binary_services, services
 from jetbus.bus.access import Access, Auth, ruled
+from jetbus.bus.account import ROOM_KEPT, ROUTE_BYTES, VALUE_ROOM, Book, make_room, measure_description, measure_element
 from jetbus.bus.batches import BatchEnd, Batches, awaited_ids
 from jetbus.bus.builtin import Builtin
 from jetbus.bus.descriptions import (
@@ -56,7 +57,7 @@ from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
 from jetbus.bus.tasks import READ, Step, Work
-from jetbus.bus.tree import Element, Tree, as_json, set_value
+from jetbus.bus.tree import Element, Tree, TypedElement, as_json, set_value
 from jetbus.errors import (
     AddNotAllowed,
     Foreign,
@@ -146,7 +147,10 @@ class Bus:
         users: Users | None = None,
         worker: Worker | None = None,
     ) -> None:
-        self.configure(limits or Limits(), timeout_s)
+        self.limit_hits: Counter[str] = Counter()
+        self.book = Book(limits or Limits(), self.limit_hits)
+        """Accounts of all peers."""
+        self.configure(self.book.limits, timeout_s)
         self.users = users
         self.path_rules: PathRules | None = users.path_rules if users is not None else None
         """Rights by path, None if the users file has no rules."""
@@ -164,7 +168,6 @@ class Bus:
         """Journal that answers queries about the past, None without a journal."""
         self.history_worker: Worker = self.worker
         """Threads that read the journal, apart from others because a slow disk may block them."""
-        self.limit_hits: Counter[str] = Counter()
         self.received = 0
         """Number of messages handled so far."""
         self.logins_failed = 0
@@ -190,7 +193,7 @@ class Bus:
 
     def configure(self, limits: Limits, timeout_s: float) -> None:
         """Set limits and timeout, which may change while the daemon runs."""
-        self.limits = limits
+        self.limits = self.book.limits = limits
         self.timeout_s = timeout_s
         self.safe_bytes = min(SAFE_BYTES, limits.number_chars_max)
         """A text up to this length has no number that is too long."""
@@ -204,10 +207,12 @@ class Bus:
 
     # -- sessions
 
-    def connect(self, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC) -> Session:
+    def connect(
+        self, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC, address: str = ""
+    ) -> Session:
         """Create the session of a peer that has connected."""
         self._connected += 1
-        session = Session(self._connected, outbox, framing, dialect)
+        session = Session(self._connected, outbox, framing, dialect, self.book.open(address))
         self.sessions[session.number] = session
         return session
 
@@ -227,6 +232,7 @@ class Bus:
             self._reserve(session, session.auth, self.path_rules)
         for element in list(session.elements.values()):
             self.remove_element(element)
+        self.book.close(session.account)
 
     # -- rights by path
 
@@ -340,9 +346,12 @@ class Bus:
                     # The copy is what element, journal and audiences share; the
                     # raw part would keep the whole text alive.
                     fresh = b"" + value
-                    if not plain:
+                    # Most values have room where the one before was, so that there is nothing to charge.
+                    if not plain or len(fresh) > element.room or element.room > ROOM_KEPT:
                         try:
-                            self.check_numbers(fresh)
+                            if not plain:
+                                self.check_numbers(fresh)
+                            self.charge_value(element, len(fresh))
                         except JetError as error:
                             self._refuse(session, b"", method, text, error)
                             continue
@@ -759,7 +768,16 @@ class Bus:
         rules = self.path_rules
         if rules is not None:
             self._check_add(element, rules)
-        self.insert_element(element)
+        value = element.body if isinstance(element, TypedElement) else element.value
+        if value is not None and len(value) > VALUE_ROOM:
+            element.room = make_room(len(value))
+        account, kept_bytes = element.owner.account, measure_element(element)
+        account.charge(kept_bytes)
+        try:
+            self.insert_element(element)
+        except JetError:
+            account.note(-kept_bytes)
+            raise
         # The user is back; whoever comes next has no reservation to respect.
         if rules is not None and self.reservations:  # only rules reserve paths
             self.reservations.end(path)
@@ -790,11 +808,20 @@ class Bus:
         """Remove an element, record that and announce it."""
         self.tree.remove(element)
         del element.owner.elements[element.path]
+        element.owner.account.note(-measure_element(element))
         if element.description.stale_s:
             self._end_watch(element)
         if self.record is not None and not self.builtin.owns(element):
             record_remove(self.record, element)
         self.fetches.on_remove(element)
+
+    @staticmethod
+    def charge_value(element: Element, size: int) -> None:
+        """Charge the owner for a value of another length; raise if it may not keep that much."""
+        room = element.room
+        if size > room or (room > ROOM_KEPT and size < room // 4):
+            element.owner.account.charge(make_room(size) - room)
+            element.room = make_room(size)
 
     def _change(self, session: Session, message: Message, _request_id: bytes, text: bytes) -> bytes:
         params = require_params(message)
@@ -849,6 +876,9 @@ class Bus:
 
         ``data`` has the changed members as peers of 2012 receive them, by default schema and value.
         """
+        if value is not None:
+            self.charge_value(element, len(value) + len(quality or b""))
+        element.owner.account.charge(measure_description(description) - measure_description(element.description))
         could_be_stale = bool(element.description.stale_s)
         element.description = description
         if value is not None:
@@ -910,6 +940,7 @@ class Bus:
         self, element: Element, value: bytes, source_us: int | None = None, quality: bytes | None = None
     ) -> None:
         """Set the value of a state, record it and announce it."""
+        self.charge_value(element, len(value) + len(quality or b""))
         set_value(element, value)
         described = source_us is not None or quality is not None
         if described or element.meta is not None:
@@ -1044,6 +1075,8 @@ class Bus:
         # Checked last, since only a request that waits for its response takes up room.
         if len(owner.routes) >= self.limits.routes_max:
             raise self.limit_reached("routes_max", "too many requests wait for this owner")
+        route.kept_bytes = ROUTE_BYTES + len(route.message) + len(route.asked)
+        route.requester.account.charge(route.kept_bytes)
         route_id = self.routes.open(route, self.now + (self.timeout_s if timeout_s is None else timeout_s))
         routed = b"".join((start, route_id, on, tail))
         owner.put(owner.header(len(routed)) + routed)

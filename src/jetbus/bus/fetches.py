@@ -57,6 +57,8 @@ class Fetches:
         """Audiences whose tests can take exponential time, and whose steps are therefore limited."""
         self._node_watchers: list[Audience] = []
         self._daemon_watchers = 0
+        self._last_found: tuple[Audience, ...] = ()
+        """Audiences of the element that was added last."""
         self._numbered = 0
 
     def __len__(self) -> int:
@@ -81,6 +83,7 @@ class Fetches:
     ) -> Audience:
         """Make a session a member of the audience for its fetch, without sending anything yet."""
         audience = self._audience(session, fetch_id, rule, every, together, asked)
+        session.account.add_fetch(fetch_id, rule)
         if audience.key not in self.audiences:
             self._enlist(audience)
         self._admit(session, fetch_id, audience)
@@ -109,6 +112,7 @@ class Fetches:
         matched: set[Element] | None = None,
     ) -> Audience:
         """Make a session a member of an audience; ``wanted`` and ``matched`` are its elements, if they are known."""
+        session.account.add_fetch(fetch_id, prepared.rule)
         # An equal fetch of another peer may have joined while this one was prepared.
         audience = self.audiences.get(prepared.key, prepared)
         # What ``Preparation`` has found spares the search, but only a new audience needs it.
@@ -121,7 +125,6 @@ class Fetches:
     def _admit(session: Session, fetch_id: bytes, audience: Audience) -> None:
         audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
-        session.tests += audience.rule.tests
 
     def _audience(
         self, session: Session, fetch_id: bytes, rule: Rule, every: bool, together: bool, asked: Asked | None
@@ -159,7 +162,7 @@ class Fetches:
     def leave(self, session: Session, fetch_id: bytes) -> None:
         """End one fetch of a session."""
         audience = session.fetches.pop(fetch_id)
-        session.tests -= audience.rule.tests
+        session.account.remove_fetch(fetch_id, audience.rule)
         audience.leave(session.outbox)
         session.outbox.forget(audience)
         if audience.is_empty:
@@ -172,14 +175,14 @@ class Fetches:
     def leave_all(self, session: Session) -> None:
         """End all fetches of a session, with one look at each element."""
         left = set()
-        for audience in session.fetches.values():
+        for fetch_id, audience in session.fetches.items():
+            session.account.remove_fetch(fetch_id, audience.rule)
             audience.leave(session.outbox)
             if audience.is_empty and audience not in left:
                 self._delist(audience)
                 left.add(audience)
         session.outbox.forget_all()
         session.fetches.clear()
-        session.tests = 0
         if left:
             self._remove_from(left, self._tree.elements.values())
 
@@ -277,7 +280,9 @@ class Fetches:
             self._send_nodes("add", element, 1)
         if not self.audiences:
             return
-        element.audiences = tuple(self._find(element))
+        # Elements with the same audiences share one tuple: with thousands of fetches, copies would take gigabytes.
+        audiences = tuple(self._find(element))
+        element.audiences = self._last_found = self._last_found if audiences == self._last_found else audiences
         tail = b""
         for audience in element.audiences:
             if not audience.is_plain or element.access is not None:

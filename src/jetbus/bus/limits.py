@@ -25,7 +25,18 @@ class Limits:
     members_max: int = field(default=100, metadata={"help": "members that describe one state or method, as in 2012"})
     schema_bytes_max: int = field(default=65_536, metadata={"help": "bytes of the schema of one state or method"})
     quality_bytes_max: int = field(default=1_024, metadata={"help": "bytes of the quality of one value"})
+    kept_bytes_max: int = field(
+        default=256 << 20, metadata={"help": "bytes that all peers together make the daemon keep in memory"}
+    )
+    kept_address_bytes_max: int = field(
+        default=192 << 20, metadata={"help": "bytes that the peers of one address make the daemon keep in memory"}
+    )
+    kept_peer_bytes_max: int = field(
+        default=160 << 20, metadata={"help": "bytes that one peer makes the daemon keep in memory"}
+    )
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
+    fetches_address_max: int = field(default=20_000, metadata={"help": "fetches of all peers of one address"})
+    fetches_total_max: int = field(default=50_000, metadata={"help": "fetches of all peers"})
     number_chars_max: int = field(default=400, metadata={"help": "characters of a number", "most": 4_000})
     pattern_steps_max: int = field(
         default=STEPS_MAX,
@@ -36,6 +47,10 @@ class Limits:
         default=10_000, metadata={"help": "texts or values in the list of one test", "most": 100_000}
     )
     rule_tests_max: int = field(default=10_000, metadata={"help": "tests in the rules of all fetches of one peer"})
+    rule_tests_address_max: int = field(
+        default=20_000, metadata={"help": "tests in the rules of all fetches of the peers of one address"}
+    )
+    rule_tests_total_max: int = field(default=50_000, metadata={"help": "tests in the rules of all fetches"})
     rule_work_max: int = field(
         default=3_000_000, metadata={"help": "work of the rule of one fetch or get, about 10 million a second"}
     )

@@ -45,6 +45,8 @@ class Route(Struct, eq=False):
     """Value of a set whose requester wants to know what the state became; as JSON or, if it speaks binary, as body."""
     opened_us: int = 0
     """Instant at which it was opened, in microseconds, if there is a journal."""
+    kept_bytes: int = 0
+    """Bytes in the requester's account while it is open."""
     id: bytes = b""
     bucket: Any = None
     """The routes that expire with it; it takes itself out when it is answered."""
@@ -102,6 +104,7 @@ class Routes:
         route = owner.routes.pop(route_id, None)
         if route is not None:
             del route.bucket[route_id]
+            route.requester.account.note(-route.kept_bytes)
         return route
 
     def expired(self, now: float) -> list[Route]:
@@ -113,6 +116,7 @@ class Routes:
         while self._ticks and self._ticks[0] <= tick:
             for route in self._buckets.pop(heapq.heappop(self._ticks)).values():
                 del route.owner.routes[route.id]
+                route.requester.account.note(-route.kept_bytes)
                 late.append(route)
         return late
 

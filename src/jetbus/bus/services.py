@@ -85,7 +85,7 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     if fetch_id in session.fetches:
         # Checked before the limits: a peer that repeats itself should be told so.
         raise FetchIdInUse(Raw(fetch_id))
-    check_fetch(bus, session, rule)
+    check_fetch(bus, session, fetch_id, rule)
     response_id = bus.encode_response_id(session, request)
     done = jsonrpc.encode_result(response_id, session.dialect.done) if response_id else b""
     # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
@@ -101,13 +101,10 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     start_fetch(bus, session, request.id, rule, params, prepare)
 
 
-def check_fetch(bus: Bus, session: Session, rule: Rule) -> None:
+def check_fetch(bus: Bus, session: Session, fetch_id: bytes, rule: Rule) -> None:
     """Refuse a fetch that is one too many, or whose rule is too long."""
-    if len(session.fetches) >= bus.limits.fetches_max:
-        raise bus.limit_reached("fetches_max", "too many fetches of one peer")
     check_lists(bus, rule)
-    if session.tests + rule.tests > bus.limits.rule_tests_max:
-        raise bus.limit_reached("rule_tests_max", "too many tests in the rules of one peer")
+    session.account.check_fetch(fetch_id, rule)
 
 
 def check_lists(bus: Bus, rule: Rule) -> None:
@@ -127,7 +124,9 @@ def limit_work(bus: Bus, steps: Iterator[None]) -> Generator[None]:
                 next(steps)
         except StopIteration:
             return
-        except LimitReached:
+        except LimitReached as error:
+            if error.limit != "rule_work_max":
+                raise
             bus.limit_hits["rule_work_max"] += 1
             raise LimitReached("rule_work_max", allowed, "too much work for one request") from None
         # The meter runs on for all peers; what others used between two steps is not this request's.

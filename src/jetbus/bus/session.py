@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
+from jetbus.bus.account import Account
 from jetbus.wire.dialects import CLASSIC, Dialect
 from jetbus.wire.framing import BATCHES, STREAM, Framing
 from jetbus.wire.jsonrpc import RESPONSE_START, RESULT_KEY
@@ -24,6 +25,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
+        "account",
         "address",
         "auth",
         "batches",
@@ -52,14 +54,21 @@ class Session:
         "stalled",
         "task",
         "task_id",
-        "tests",
         "turn_over",
         "waiting",
         "wants_outcome",
     )
 
-    def __init__(self, number: int, outbox: Outbox, framing: Framing = STREAM, dialect: Dialect = CLASSIC) -> None:
+    def __init__(
+        self,
+        number: int,
+        outbox: Outbox,
+        framing: Framing = STREAM,
+        dialect: Dialect = CLASSIC,
+        account: Account | None = None,
+    ) -> None:
         self.number = number
+        self.account = account = account or Account.alone()
         self.outbox = outbox
         self.put = outbox.put
         self.framing = framing
@@ -68,15 +77,14 @@ class Session:
         self.name = ""
         self.label = f"#{number}"
         """Name and connection number, for logs and the journal."""
-        self.address = ""
+        self.address = account.address_name
         """Host it connects from, without a port; failed logins are counted by it."""
+        account.label = self.label
         self.auth: Auth | None = None
         self.elements: dict[str, Element] = {}
         """Elements that it owns, in order of creation."""
         self.fetches: dict[bytes, Audience] = {}
         """Its fetches by id; the id keeps its JSON type."""
-        self.tests = 0
-        """Tests in the rules of its fetches."""
         self.routes: dict[bytes, Route] = {}
         """Requests that wait for its answer, oldest first."""
         self.fresh = True
@@ -149,7 +157,7 @@ class Session:
     def rename(self, name: str) -> None:
         """Set the name that the peer has chosen."""
         self.name = name
-        self.label = f"{name}#{self.number}"
+        self.label = self.account.label = f"{name}#{self.number}"
 
 
 def _do_nothing() -> None: ...

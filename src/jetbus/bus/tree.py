@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from jetbus.bus.access import Access, Auth
+from jetbus.bus.account import VALUE_ROOM
 from jetbus.bus.descriptions import UNDESCRIBED, Description, Meta
 from jetbus.errors import Occupied
 from jetbus.paths import SEPARATOR, is_daemons, nodes_of, parent_of
@@ -46,6 +47,8 @@ class Element(Struct, eq=False):
     """Dialect in which it was added, and in which requests reach its owner."""
     number: int = 0
     """Its place in the order of creation."""
+    room: int = VALUE_ROOM
+    """Length of its value as its owner's account has it, which may be somewhat longer than the value."""
     audiences: tuple[Audience, ...] = ()
     """Audiences of this element: fetches whose rule matches its path and whose users may see it."""
 

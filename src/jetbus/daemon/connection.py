@@ -98,12 +98,11 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _open_session(self) -> Session:
-        session = self._bus.connect(self.outbox, self.framing, self.dialect)
+        session = self._bus.connect(self.outbox, self.framing, self.dialect, self._login_address())
         if self.dialect.is_binary:
             self._bus_receive = self._bus.receive_binary
             session.send(INFO_MESSAGE)
         session.released = self._on_released
-        session.address = self._login_address()
         # A process or certificate may be a user's already; ``authenticate`` can still replace that.
         session.auth = self._auth_without_password()
         self.outbox.audiences = session.fetches.values()

@@ -6,6 +6,7 @@ date once a second.
 
 from __future__ import annotations
 
+import heapq
 import os
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jetbus.daemon.journaling import Journaling
 
 REFRESH_S = 1.0
+ADDRESSES_SHOWN = 20
 
 
 class Number(NamedTuple):
@@ -46,6 +48,7 @@ NUMBERS = (
         "States that have not changed for as long as their schema allows",
     ),
     Number("routes", "jetbus_routes", "gauge", "Requests that wait for an owner's answer"),
+    Number("kept_bytes", "jetbus_kept_bytes", "gauge", "Bytes that peers make the daemon keep in memory"),
     Number("inbound_bytes", "jetbus_inbound_bytes", "gauge", "Bytes read that wait to be completed or handled"),
     Number("heavy_peers", "jetbus_heavy_peers", "gauge", "Peers whose messages wait for their next turn"),
     Number("outbox_bytes", "jetbus_outbox_bytes", "gauge", "Bytes that peers have not read yet"),
@@ -99,6 +102,7 @@ class Metrics:
             "audiences": len(bus.fetches),
             "stale_states": bus.staleness.stale,
             "routes": bus.routes.count,
+            "kept_bytes": bus.book.all.kept_bytes,
             "inbound_bytes": daemon.inbound.total_bytes,
             "heavy_peers": daemon.turns.heavy_count,
             "outbox_bytes": sum(outbox.waiting_bytes for outbox in outboxes),
@@ -140,6 +144,7 @@ class Metrics:
         states: dict[str, Any] = {**fixed, **numbers, **self._rates}
         if self._daemon.journaling is not None:
             states["journal/stats"] = self._journal_stats(self._daemon.journaling)
+        states["addresses"] = self._addresses()
         states["limits"] = self._limits()
         states["limit_hits"] = {name: self._daemon.bus.limit_hits[name] for name in states["limits"]}
         peers = {f"peers/{peer.session.number}": self._peer(peer) for peer in self._daemon.connections if peer.session}
@@ -156,6 +161,15 @@ class Metrics:
     def _limits(self) -> dict[str, int]:
         return self._daemon.limits()
 
+    def _addresses(self) -> dict[str, dict[str, int]]:
+        """Return the addresses that make the daemon keep most."""
+        levels = self._daemon.bus.book.addresses.items()
+        most = heapq.nlargest(ADDRESSES_SHOWN, levels, key=lambda item: item[1].kept_bytes)
+        return {
+            name: {"peers": level.peers, "fetches": level.fetches, "kept_bytes": level.kept_bytes}
+            for name, level in most
+        }
+
     @staticmethod
     def _peer(connection: Connection) -> dict[str, Any]:
         session = connection.session
@@ -168,6 +182,7 @@ class Metrics:
             "elements": len(session.elements),
             "fetches": len(session.fetches),
             "routes": len(session.routes),
+            "kept_bytes": session.account.peer.kept_bytes,
             "outbox_bytes": connection.outbox.waiting_bytes,
             "conflated": connection.outbox.conflated,
             "slow": connection.outbox.slow,

@@ -141,6 +141,18 @@ class Rule:
         return len(self.path) + len(self.value) + patterns + sum(length // 16 for length in lengths)
 
     @cached_property
+    def kept_bytes(self) -> int:
+        """Estimate of the memory that the rule takes, with its tests composed."""
+        texts: list[str] = [*self.lua_match, *self.lua_unmatch, self.glob or ""]
+        for _, operand in self.path:
+            texts += (operand,) if isinstance(operand, str) else operand
+        # A list in an operand of a value test has its items in one text.
+        listed = sum(length for op, length in self.lists if op in VALUE_TESTS and op not in PATH_TESTS)
+        for steps, _, operand in self.value:
+            texts += (operand, *map(str, steps))
+        return 1_000 * self.tests + 200 * (len(texts) + listed) + 4 * sum(map(len, texts))
+
+    @cached_property
     def reports_work(self) -> bool:
         """True if a single test of a path can be so slow that it counts its own work."""
         return bool(self.glob is not None or self.lua_match or self.lua_unmatch or any(map(_is_long, self.path)))
