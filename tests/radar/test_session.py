@@ -125,6 +125,16 @@ def test_wrong_requests(tab: Tab, method: str, params: dict[str, Any], refusal: 
     assert refusal in tab.ask(method, **params)["message"]
 
 
+def test_calls_with_any_names(tab: Tab, owner: jetbus.Peer) -> None:
+    """Arguments of a method may be called like options of a call, in Radar and in Python."""
+    owner.add_method("wait", lambda timeout_s, no_reply: [timeout_s, no_reply])
+    await_paths(tab, "wait")
+    named = {"timeout_s": 5, "no_reply": "x"}
+    assert tab.ask("call", path="wait", args=named)["result"] == [5, "x"]
+    with jetbus.Peer(owner.url) as other:
+        assert other.call_with("wait", named) == other.call_with("wait", [5, "x"]) == [5, "x"]
+
+
 USERS_SEEN: dict[str, tuple[dict[str, Any], bool, bool]] = {
     "cjet that shows states": ({"name": "cjet", "features": {"authentication": True}}, False, False),
     "cjet that shows nothing": ({"name": "cjet", "features": {"authentication": True}}, True, True),

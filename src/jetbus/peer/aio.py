@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
 
@@ -42,6 +42,7 @@ from jetbus.peer.requests import (
     SetResult,
     check_unanswered,
     make_args,
+    prepare_args,
     read_set_value,
 )
 from jetbus.peer.signatures import show_options
@@ -282,6 +283,15 @@ class PeerAsync(PeerConnection):
             session.request("call", params, future, None, within_s, path)
         else:
             self._request_with_callback(on_result, "call", params, future, None, within_s, path)
+        return future
+
+    def call_with(
+        self, path: str, arguments: Sequence[Any] | Mapping[str, Any], /, *, timeout_s: float | None = None
+    ) -> Awaitable[Any]:
+        """Call a method with arguments that are data: a list, or a dict of named ones, which may have any name."""
+        future, session = self._future(), self._session
+        params = CallParams(path, prepare_args(path, arguments), timeout_s)
+        session.request("call", params, future, None, session.get_timeout_s(timeout_s), path)
         return future
 
     @show_options(rule)

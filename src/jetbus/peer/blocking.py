@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -39,6 +39,7 @@ from jetbus.peer.requests import (
     Waiter,
     check_unanswered,
     make_args,
+    prepare_args,
     read_set_value,
 )
 from jetbus.peer.signatures import show_options
@@ -255,6 +256,13 @@ class Peer(ThreadedConnection):
             check_unanswered(timeout_s=timeout_s is not None)
             self._session.send_unanswered("call", params, path)
             return None
+        return self._request_owner("call", params, timeout_s, None, path)
+
+    def call_with(
+        self, path: str, arguments: Sequence[Any] | Mapping[str, Any], /, *, timeout_s: float | None = None
+    ) -> Any:
+        """Call a method with arguments that are data: a list, or a dict of named ones, which may have any name."""
+        params = CallParams(path, prepare_args(path, arguments), timeout_s)
         return self._request_owner("call", params, timeout_s, None, path)
 
     def call_async(

@@ -346,11 +346,8 @@ class TabSession:
 
     async def _call(self, params: TabCall) -> Any:
         started = time.perf_counter()
-        peer, args = self._mirror.peer, params.args
-        if isinstance(args, dict):
-            result = await peer.call(params.path, timeout_s=params.timeout_s, **args)
-        else:
-            result = await peer.call(params.path, *(args or ()), timeout_s=params.timeout_s)
+        # As data, since an argument may be called like an option of ``call``.
+        result = await self._mirror.peer.call_with(params.path, params.args or [], timeout_s=params.timeout_s)
         return {"result": result, "ms": (time.perf_counter() - started) * 1000}
 
     # -- the way back
