@@ -216,14 +216,24 @@ def test_reservation_ends(bus: Bus) -> None:
 
 
 def test_reservations_max(tmp_path: Path) -> None:
-    """At most reservations_max paths are kept; further ones are free at once, and that is counted."""
-    bus = Bus(users=load(tmp_path, document(MACHINES, m1=["machines"])), limits=Limits(reservations_max=2))
-    m1 = login(bus, "m1")
+    """Each user has reservations_max paths; further ones are free at once, and none of them costs another user one."""
+    users = load(tmp_path, document(MACHINES, m1=["machines"], m2=["machines", "installers"]))
+    bus = Bus(users=users, limits=Limits(reservations_max=2))
+    greedy, m1 = login(bus, "m2"), login(bus, "m1")
     for name in "abc":
+        greedy.result("add", {"path": f"plant/m2/{name}", "value": 1})
         m1.result("add", {"path": f"plant/m1/{name}", "value": 1})
+    bus.disconnect(greedy.session)
+    assert (bus.reservations.count(0.0), bus.limit_hits["reservations_max"]) == (2, 1)
     bus.disconnect(m1.session)
-    assert bus.reservations.count(0.0) == 2
-    assert bus.limit_hits["reservations_max"] == 1
+    assert (bus.reservations.count(0.0), bus.limit_hits["reservations_max"]) == (4, 2)
+    thief = login(bus, "m2")
+    assert thief.data("add", {"path": "plant/m1/a", "value": 6})["pathAlreadyExists"] == "plant/m1/a"
+    thief.result("add", {"path": "plant/m2/a", "value": 1})
+    assert bus.reservations.count_of("m2", 0.0) == 1
+    bus.disconnect(thief.session)
+    assert (bus.reservations.count_of("m2", 0.0), bus.reservations.count_of("m1", 0.0)) == (2, 2)
+    assert bus.reservations.count_of("m1", 61.0) == 0
 
 
 # Other rules while fetches run.

@@ -277,7 +277,7 @@ class Bus:
             seconds = rules.reserve_s(path, auth)
             if not seconds:
                 continue
-            if self.reservations.count(self.now) >= self.limits.reservations_max:
+            if self.reservations.count_of(auth.user, self.now) >= self.limits.reservations_max:
                 self.limit_hits["reservations_max"] += 1
             else:
                 self.reservations.reserve(path, auth.user, self.now + seconds)

@@ -2,10 +2,14 @@
 
 Without them another peer could take the path of an owner that reconnects, and receive the requests that are meant for
 the owner. A rule by path says for how long (``reserve_s``). Reservations end with the daemon.
+
+Each user has a number of reservations of its own, so that nobody can use up those of another user, and a reservation
+ends only when its user is back or its time is over.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 
@@ -21,6 +25,8 @@ class Reservations:
 
     def __init__(self) -> None:
         self._paths: dict[str, Reservation] = {}
+        self._counts: Counter[str] = Counter()
+        """Number of reserved paths of each user."""
         self._next_end = float("inf")
         """Earliest end of a reservation."""
 
@@ -31,12 +37,20 @@ class Reservations:
         """Return the number of reserved paths, after removing those whose time is over."""
         if now >= self._next_end:
             self._paths = {path: found for path, found in self._paths.items() if found.until > now}
+            self._counts = Counter(found.user for found in self._paths.values())
             self._next_end = min((found.until for found in self._paths.values()), default=float("inf"))
         return len(self._paths)
 
+    def count_of(self, user: str, now: float) -> int:
+        """Return the number of paths that are reserved for a user."""
+        self.count(now)
+        return self._counts[user]
+
     def reserve(self, path: str, user: str, until: float) -> None:
-        """Reserve a path for a user."""
+        """Reserve a path, which nobody else has reserved, for a user."""
+        self.end(path)
         self._paths[path] = Reservation(user, until)
+        self._counts[user] += 1
         self._next_end = min(self._next_end, until)
 
     def find(self, path: str, now: float) -> Reservation | None:
@@ -46,8 +60,11 @@ class Reservations:
 
     def end(self, path: str) -> None:
         """Forget the reservation of a path, if there is one."""
-        self._paths.pop(path, None)
+        found = self._paths.pop(path, None)
+        if found is not None:
+            self._counts[found.user] -= 1
 
     def clear(self) -> None:
         """Forget all reservations."""
         self._paths.clear()
+        self._counts.clear()
