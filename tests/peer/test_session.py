@@ -956,3 +956,14 @@ def test_peer_sorts_where_the_daemon_does_not(
         assert [item.value for item in fetching.items] == values
         taken = fetching.take()
         assert not taken or taken[-1] == fetching.items
+
+
+def test_other_daemons_do_not_report_nodes() -> None:
+    """A fetch with nodes is refused before anything is sent to a daemon that would ignore the wish."""
+    wire = Wire({"name": "cjet"})
+    with pytest.raises(
+        jetbus.Invalid, match=r"the daemon \(cjet\) does not report nodes, only jetd does; leave out nodes"
+    ):
+        wire.fetch(Subscription("f1", rule("a/**"), nodes=True))
+    assert wire.sent() == []
+    assert not wire.session.fetches

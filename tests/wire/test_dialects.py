@@ -17,7 +17,6 @@ from jetbus.wire.dialects import (
     NODE_JET_3,
     Dialect,
     encode_legacy_element,
-    encode_legacy_node,
 )
 from jetbus.wire.jsonrpc import Params
 from jetbus.wire.legacy import VALUELESS
@@ -201,8 +200,8 @@ def test_facts_of_a_dialect(name: str) -> None:
 
 def test_nodes_of_2012() -> None:
     """A node comes and goes as an element of its own type."""
-    assert encode_legacy_node("add", b'"a"') == b'"params":{"event":"add","path":"a","data":{"type":"node"}}}'
-    assert encode_legacy_node("remove", b'"a"') == b'"params":{"event":"remove","path":"a","data":{"type":"node"}}}'
+    assert LEGACY.encode_node("add", "a") == b'"params":{"event":"add","path":"a","data":{"type":"node"}}}'
+    assert LEGACY.encode_node("remove", "a") == b'"params":{"event":"remove","path":"a","data":{"type":"node"}}}'
 
 
 def test_elements_of_2012() -> None:

@@ -398,11 +398,11 @@ def _fetch(bus: Bus, session: Session, request: BinaryRequest) -> None:
     rule, params = _read_rule(starts_with, options)
     services.check_fetch(bus, session, b"", rule)
 
-    every, asked = params.get("every") is True, read_asked(params)
+    wishes = services.read_fetch_options(params, rule)
 
     def prepare() -> PreparedFetch:
         fetch_id = binary.encode_number(bus.fetches.next_number())
-        preparation = bus.fetches.prepare(session, fetch_id, rule, every=every, asked=asked)
+        preparation = bus.fetches.prepare(session, fetch_id, rule, wishes)
         response = binary.encode_response(request.id, fetch_id) if request.id else b""
         return PreparedFetch(preparation, response, events_first=False)
 

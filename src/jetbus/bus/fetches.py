@@ -16,8 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from jetbus.bus.access import Access, Auth
 from jetbus.bus.audiences import (
     Audience,
@@ -34,12 +32,24 @@ from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons, nodes_of
 from jetbus.rules import Rule
 from jetbus.rules.work import UNLIMITED, meter
-from jetbus.wire.dialects import CLASSIC, encode_legacy_node
+from jetbus.wire.dialects import CLASSIC
 from jetbus.wire.jsonrpc import VERSION_MEMBER
 from jetbus.wire.notifications import encode_head
 
 STEP = 25
 """Number of elements between two looks at the clock."""
+
+
+class FetchOptions(NamedTuple):
+    """Wishes of a fetch that are not part of its rule."""
+
+    every: bool = False
+    """True if no change may be left out for a slow peer."""
+    together: bool = False
+    """True if the changes of a turn may come in one message."""
+    nodes: bool = False
+    """True if nodes are told, too."""
+    asked: Asked | None = None
 
 
 class Fetches:
@@ -71,36 +81,15 @@ class Fetches:
 
     # -- joining and leaving
 
-    def join(
-        self,
-        session: Session,
-        fetch_id: bytes,
-        rule: Rule,
-        *,
-        every: bool = False,
-        together: bool = False,
-        asked: Asked | None = None,
-    ) -> Audience:
-        """Make a session a member of the audience for its fetch, without sending anything yet."""
-        audience = self._audience(session, fetch_id, rule, every, together, asked)
-        session.account.add_fetch(fetch_id, rule)
-        if audience.key not in self.audiences:
-            self._enlist(audience)
-        self._admit(session, fetch_id, audience)
-        return audience
-
     def prepare(
         self,
         session: Session,
         fetch_id: bytes,
         rule: Rule,
-        *,
-        every: bool = False,
-        together: bool = False,
-        asked: Asked | None = None,
+        options: FetchOptions,
     ) -> Preparation:
         """Begin a fetch that is joined later, after many short steps."""
-        choose = partial(self._audience, session, fetch_id, rule, every, together, asked)
+        choose = partial(self._audience, session, fetch_id, rule, options)
         return Preparation(self, session, fetch_id, choose)
 
     def join_prepared(
@@ -126,11 +115,10 @@ class Fetches:
         audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
 
-    def _audience(
-        self, session: Session, fetch_id: bytes, rule: Rule, every: bool, together: bool, asked: Asked | None
-    ) -> Audience:
+    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, options: FetchOptions) -> Audience:
         """Return the audience for a fetch, an existing one if possible."""
         known, dialect, framing, auth = self.audiences, session.dialect, session.framing, session.auth
+        every, together, nodes, asked = options
         wanted: Audience
         if not dialect.is_binary:
             if asked is not None:
@@ -138,21 +126,29 @@ class Fetches:
             else:
                 kind = CombinedAudience if together and dialect is CLASSIC and rule.sort is None else Audience
                 wanted = kind(fetch_id, rule, dialect, framing, auth, every)
-            if dialect.has_nodes:
-                wanted.separators = session.separators or self._tree.separators
-                wanted.key += (wanted.separators, session.speaks_jsonrpc)
-                if session.speaks_jsonrpc:
-                    wanted.head = encode_head(fetch_id, VERSION_MEMBER)
+            if session.speaks_jsonrpc:
+                wanted.head = encode_head(fetch_id, VERSION_MEMBER)
+                wanted.key += (VERSION_MEMBER,)
+            if nodes or dialect.has_nodes:
+                self._include_nodes(wanted, session)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
             if asked is not None:
                 wanted = DescribedBinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every, asked)
             else:
                 wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
+            if nodes:
+                self._include_nodes(wanted, session)
             found = known.get(wanted.key, wanted)
             if session.outbox not in found:
                 return found
         raise AssertionError
+
+    def _include_nodes(self, audience: Audience, session: Session) -> None:
+        """Let a new audience be told of nodes, too; they have no value, so a rule that tests values matches none."""
+        audience.separators = session.separators or self._tree.separators
+        audience.has_nodes = audience.value_test is None or audience.dialect.has_nodes
+        audience.key += ("nodes", audience.separators)
 
     def next_number(self) -> int:
         """Return a fetch id for a binary peer; it repeats only after four billion fetches."""
@@ -204,7 +200,7 @@ class Fetches:
         self._daemon_watchers += audience.rule.sees_daemon
         for place in self._find_lists(audience.rule, make=True):
             place.append(audience)
-        if audience.dialect.has_nodes:
+        if audience.has_nodes:
             self._node_watchers.append(audience)
             for element in self._tree.elements.values():
                 self._count_nodes(audience, element, 1)
@@ -218,7 +214,7 @@ class Fetches:
         for place in self._find_lists(audience.rule):
             place.remove(audience)
         self._remove_empty_lists(audience.rule)
-        if audience.dialect.has_nodes:
+        if audience.has_nodes:
             self._node_watchers.remove(audience)
 
     def _find_lists(self, rule: Rule, *, make: bool = False) -> list[list[Audience]]:
@@ -251,12 +247,12 @@ class Fetches:
     # -- the first events of a fetch, and get
 
     @staticmethod
-    def initial_nodes(audience: Audience) -> Iterator[bytes]:
-        """Yield the frames that announce the existing nodes to a new member, if its dialect has nodes."""
-        if audience.dialect.has_nodes:
+    def initial_nodes(audience: Audience, fetch_id: bytes) -> Iterator[bytes]:
+        """Yield the frames that announce the existing nodes to a new member, if its fetch includes nodes."""
+        if audience.has_nodes:
             nodes = filter(audience.rule.matches_path, audience.nodes)
             for node in sorted(nodes, key=lambda node: (len(node), node)):
-                yield audience.frame(encode_legacy_node("add", msgspec.json.encode(node)))
+                yield audience.encode_node_add(node, fetch_id)
 
     def present(self, audience: Audience) -> list[Element]:
         """Return the elements that match now."""
@@ -340,13 +336,13 @@ class Fetches:
             if audience in element.audiences:
                 audience.on_remove(element)
                 element.audiences = tuple(other for other in element.audiences if other is not audience)
-            if counts_nodes and audience.dialect.has_nodes:
+            if counts_nodes and audience.has_nodes:
                 self._send_nodes_to(audience, "remove", element, -1)
 
     def _show(self, audience: Audience, elements: list[Element], *, counts_nodes: bool) -> None:
         rule = audience.rule
         for element in elements:
-            if counts_nodes and audience.dialect.has_nodes:
+            if counts_nodes and audience.has_nodes:
                 self._send_nodes_to(audience, "add", element, 1)
             path = element.path
             if rule.matches_path(path) and audience.accepts(element) and (rule.sees_daemon or not is_daemons(path)):
@@ -369,7 +365,7 @@ class Fetches:
         # Nodes appear from the root down and vanish from the leaf up.
         for node in self._count_nodes(audience, element, step)[::step]:
             if audience.rule.matches_path(node):
-                audience.send(kind, node, encode_legacy_node(kind, msgspec.json.encode(node)))
+                audience.send_node(kind, node)
 
     @staticmethod
     def _count_nodes(audience: Audience, element: Element, step: int) -> list[str]:
@@ -544,7 +540,7 @@ class Preparation:
         if audience.sorted_matches is not None:
             # A sorted fetch begins with one list; the frames of single elements are not needed.
             return [audience.encode_sorted(audience.sorted_matches, self._fetch_id)]
-        return [*self._fetches.initial_nodes(audience), *frames]
+        return [*self._fetches.initial_nodes(audience, self._fetch_id), *frames]
 
 
 class PreparedFetch(NamedTuple):

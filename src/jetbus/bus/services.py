@@ -14,7 +14,7 @@ from msgspec import Raw
 
 import jetbus
 from jetbus.bus.descriptions import NOTHING_ASKED, UNDESCRIBED, Asked, Description, Meta, read_asked
-from jetbus.bus.fetches import PreparedFetch
+from jetbus.bus.fetches import FetchOptions, PreparedFetch
 from jetbus.bus.replay import PastElement, get_past, read_past_instant, replay
 from jetbus.bus.sorting import SortedMatches
 from jetbus.errors import (
@@ -91,14 +91,23 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     # C++ peers want the first events before the response; lua and node-jet peers would lose them there.
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.has_nodes
 
-    every, together = params.get("every") is True, params.get("together") is True
-    asked = read_asked(params)
+    options = read_fetch_options(params, rule)
 
     def prepare() -> PreparedFetch:
-        preparation = bus.fetches.prepare(session, fetch_id, rule, every=every, together=together, asked=asked)
+        preparation = bus.fetches.prepare(session, fetch_id, rule, options)
         return PreparedFetch(preparation, done, events_first)
 
     start_fetch(bus, session, request.id, rule, params, prepare)
+
+
+def read_fetch_options(params: JsonObject, rule: Rule) -> FetchOptions:
+    """Return the options of a fetch; refuse nodes where there are none."""
+    nodes = params.get("nodes") is True
+    if nodes and rule.sort is not None:
+        raise Invalid("nodes", "a sorted fetch lists states and methods only; leave out sort, or nodes")
+    if nodes and params.get("since") is not None:
+        raise Invalid("nodes", "nodes are of the present only; leave out since, or nodes")
+    return FetchOptions(params.get("every") is True, params.get("together") is True, nodes, read_asked(params))
 
 
 def check_fetch(bus: Bus, session: Session, fetch_id: bytes, rule: Rule) -> None:

@@ -404,6 +404,7 @@ class PeerAsync(PeerConnection):
         since: Instant | None = None,
         schema: bool = False,
         meta: bool = False,
+        nodes: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> FetchAsync:
@@ -415,7 +416,8 @@ class PeerAsync(PeerConnection):
         With ``sort_by`` it is a sorted fetch that yields the current list. With ``since`` (a datetime, RFC 3339 text or
         ``"-2h"``) it begins in the past: with what matched then and everything that has happened since, from the
         journal. With ``schema`` events have the ``schema`` of their states, with ``meta`` their ``ts``, ``quality`` and
-        whether they are ``stale``.
+        whether they are ``stale``. With ``nodes`` there are also events of the nodes whose path matches: ``kind`` is
+        ``add`` or ``remove``, and ``is_node`` is True.
         ``on_result`` is called when the daemon has accepted or refused the fetch.
         """
         moment = None if since is None else encode_instant(since)
@@ -431,6 +433,7 @@ class PeerAsync(PeerConnection):
             since=moment,
             schema=schema,
             meta=meta,
+            nodes=nodes,
         )
         fetch = self.start_fetch(subscription, on_result)
         if callback is not None and awaited:

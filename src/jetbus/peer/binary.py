@@ -318,6 +318,8 @@ class _BinaryDetails:
         # An ``Incoming`` cannot tell null from a missing value, and has no place for an error.
         if value is None or value is UNSET or isinstance(value, InvalidValue):
             notification = Notification(path, kind, value, fetch_only, **_name_about(about))
+            if code & binary.NODE:
+                notification.type = "node"
             self.add_notification(fetch_id, notification, messages)
         elif about:
             event = Event(kind, path, value, fetch_only, **_name_about(about))
@@ -385,7 +387,7 @@ def _decode_pair(frame: bytes, at: int) -> tuple[str, Any, int]:
     return path, _decode_body(frame[body_at:end], path), end
 
 
-_FLAGS = binary.FETCH_ONLY | binary.DESCRIBED
+_FLAGS = binary.FETCH_ONLY | binary.DESCRIBED | binary.NODE
 _ABOUT = {"ts": "ts", "stale": "stale", "schema": "told_schema", "quality": "told_quality"}
 """Members of the object behind a value, and the fields of ``Event`` and ``Notification`` for them."""
 

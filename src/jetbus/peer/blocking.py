@@ -390,10 +390,11 @@ class Peer(ThreadedConnection):
         since: Instant | None = None,
         schema: bool = False,
         meta: bool = False,
+        nodes: bool = False,
         **keywords: Any,
     ) -> Fetch:
         """Follow everything that matches: iterate over it, or give a callback. See ``PeerAsync.fetch``."""
-        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, keywords)
+        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, nodes, keywords)
         self._session.fetch(fetch._subscription)
         return fetch
 
@@ -409,11 +410,12 @@ class Peer(ThreadedConnection):
         since: Instant | None = None,
         schema: bool = False,
         meta: bool = False,
+        nodes: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[Fetch]:
         """Fetch without waiting; the future has the fetch once the daemon has accepted it."""
-        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, keywords)
+        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, nodes, keywords)
         return self._fetch_in_background(fetch._subscription, fetch, on_result)
 
     def _make_fetch(
@@ -426,6 +428,7 @@ class Peer(ThreadedConnection):
         since: Instant | None,
         schema: bool,
         meta: bool,
+        nodes: bool,
         keywords: dict[str, Any],
     ) -> Fetch:
         check_callback(callback, "callback")  # not the subscription's, which would call it on the loop
@@ -439,8 +442,22 @@ class Peer(ThreadedConnection):
             since=None if since is None else encode_instant(since),
             schema=schema,
             meta=meta,
+            nodes=nodes,
         )
-        return Sorted(self, subscription, callback) if wanted.sort else Fetch(self, subscription, callback)
+        return self._make_handle(subscription, callback)
+
+    def start_fetch(self, subscription: Subscription, callback: Callable[[Any], Any] | None = None) -> Fetch:
+        """Start a fetch from a subscription of the caller's own; ``fetch`` is the usual way."""
+        fetch = self._make_handle(subscription, callback)
+        self._session.fetch(subscription)
+        return fetch
+
+    def start_fetch_async(self, subscription: Subscription, *, on_result: OnResult | None = None) -> Future[Fetch]:
+        """Start a fetch from a subscription, without waiting until the daemon has accepted it."""
+        return self._fetch_in_background(subscription, self._make_handle(subscription, None), on_result)
+
+    def _make_handle(self, subscription: Subscription, callback: Callable[[Any], Any] | None) -> Fetch:
+        return (Sorted if subscription.rule.sort else Fetch)(self, subscription, callback)
 
     def _fetch_in_background(self, subscription: Subscription, handle: Any, on_result: OnResult | None) -> Future[Any]:
         def send(response: Waiter) -> None:

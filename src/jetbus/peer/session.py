@@ -532,6 +532,9 @@ class PeerSession:
     def fetch(self, subscription: Subscription) -> None:
         """Start a fetch, now and after every reconnect."""
         self.check_connected()
+        if subscription.wants_nodes and not features_of(self.daemon).is_jetbus:
+            name = self.daemon.get("name", "unknown")
+            raise Invalid("nodes", f"the daemon ({name}) does not report nodes, only jetd does; leave out nodes")
         self.fetches[subscription.id] = subscription
         self._send_fetch(subscription)
 

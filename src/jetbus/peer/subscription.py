@@ -116,6 +116,8 @@ class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
     receipt: Any = field(default_factory=_receipt.get)
     """The ``Receipt`` of the message; daemons send no member of its name."""
     is_method: bool = False
+    is_node: bool = False
+    """True if a node appeared or vanished, for a fetch with ``nodes``; a node has no value."""
     problem: JetError | None = None
     """Why the value could not be read: at all, which leaves None, or as the type that was asked for."""
     ts: str = ""
@@ -170,6 +172,8 @@ class Notification(Struct, gc=False):
     fetchOnly: bool = False  # noqa: N815 - the wire's name
     changes: list[Json] | UnsetType = UNSET
     n: int = 0
+    type: str = ""
+    """``node`` for the event of a node."""
     ts: str = ""
     stale: bool = False
     told_schema: Json = field(default=UNSET, name="schema")
@@ -191,6 +195,7 @@ class Subscription:
         since: str | int | None = None,
         schema: bool = False,
         meta: bool = False,
+        nodes: bool = False,
     ) -> None:
         check_choice(policy, "policy", Policy)
         check_callback(callback, "callback")
@@ -222,6 +227,11 @@ class Subscription:
         self._since = since
         self._asked = {name: True for name, wanted in (("schema", schema), ("meta", meta)) if wanted}
         """Parameters that ask for more than paths and values."""
+        self.wants_nodes = nodes
+        self._nodes: set[str] = set()
+        """Nodes that the consumer knows."""
+        self._reported_nodes: set[str] = set()
+        """Nodes reported on this connection, until everything has been reported."""
         self._about: dict[str, _About] = {}
         """Schema, time and quality last received of every match, if the fetch asks for them."""
         self._pending: dict[object, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
@@ -255,6 +265,8 @@ class Subscription:
         if self.policy == "every":
             # Else the daemon, too, would leave out changes for a peer that reads slowly.
             self.params["every"] = True
+        if features.is_jetbus and self.wants_nodes:
+            self.params["nodes"] = True
         if features.is_jetbus and self._asked:
             self.params |= self._asked
         elif features.is_jetbus and self.rule.sort is None:
@@ -266,7 +278,7 @@ class Subscription:
         self._sorts_itself = self.rule.sort is not None and "sort" not in self.params
         self._passes_through = False
         # Until everything is reported again each event is compared with what is known; see ``_check``.
-        self._reported = set()
+        self._reported, self._reported_nodes = set(), set()
 
     def finish_sync(self) -> None:
         """Note that everything has been reported: what was known and not reported again is gone."""
@@ -276,6 +288,8 @@ class Subscription:
                 value, about = self.known.pop(path), self._about.pop(path, _NOTHING)
                 if not self._sorts_itself:
                     self._emit([_tell_about(self._make_event("remove", path, value, False), about)])
+            for node in sorted(self._nodes - self._reported_nodes, key=len, reverse=True):
+                self._receive_node("remove", node)
         if self._sorts_itself:
             self._emit_sorted()
         self._passes_through = self._trusts_daemon and self._type is None and not self._sorts_itself
@@ -344,9 +358,25 @@ class Subscription:
         if notification.changes is not UNSET:
             self._receive_sorted(notification)
             return
+        if notification.type == "node":
+            self._receive_node(notification.event.lower(), notification.path)
+            return
         kind, value = notification.event.lower(), read_value(notification.value)
         path, fetch_only, ts = notification.path, notification.fetchOnly, notification.ts
         self._emit_checked([self._check(kind, path, value, fetch_only, ts, notification)])
+
+    def _receive_node(self, kind: str, path: str) -> None:
+        """Take in the event of a node; after a reconnect the consumer hears only of differences."""
+        if kind == "add":
+            self._reported_nodes.add(path)
+        if (kind == "add") is (path in self._nodes):
+            return
+        if kind == "add":
+            self._nodes.add(path)
+        else:
+            self._nodes.discard(path)
+            self._reported_nodes.discard(path)
+        self._emit([Event(kind, path, is_node=True)])
 
     def receive_raw(self, params: Raw) -> None:
         """Take in a notification with a value that cannot be read; the values beside it are not lost."""
@@ -532,15 +562,21 @@ class Subscription:
         pending: Any = self._pending
         put = pending.setdefault
         for event in events:
-            older = put(event.path, event)
+            # A path may be a node and a state at once, each with events of its own.
+            key = ("node", event.path) if event.is_node else event.path
+            older = put(key, event)
             if older is event:
+                continue
+            if event.is_node and older.kind == "remove":
+                self.conflated += 2  # it is there again, as the consumer knows it
+                del pending[key]
                 continue
             if (older.kind, event.kind) != ("add", "remove"):
                 self.conflated += 1
-                pending[event.path] = _merge(older, event)
+                pending[key] = _merge(older, event)
                 continue
             # Both stay, under keys of their own, so that neither is replaced by what happens to the path later.
-            del pending[event.path]
+            del pending[key]
             if len(pending) < self._queue_max:
                 pending[object()] = older
                 pending[object()] = event

@@ -43,6 +43,8 @@ FETCH_ONLY = 0x80
 """Flag in the kind of a notification: the fetching peer can neither set nor call the element."""
 DESCRIBED = 0x40
 """Flag in the kind of a notification: a JSON object with schema or meta data follows the value."""
+NODE = 0x20
+"""Flag in the kind of a notification: a node appeared or vanished, which has no value."""
 KINDS = {number: kind for kind, number in NOTIFICATIONS.items()}
 
 NONE, JSON, TEXT, BYTES = 0, 1, 2, 3

@@ -54,6 +54,8 @@ class Leaf(Protocol):
 
 Tail = Callable[[str, Leaf, bool], bytes]
 """Function from event kind, leaf and fetchOnly to the tail of a notification, which follows the fetch id."""
+NodeTail = Callable[[str, str], bytes]
+"""Function from event kind and path to the tail of the notification of a node."""
 Route = Callable[[str, Leaf, Params], bytes]
 """Function from ``set`` or ``call``, leaf and parameters to the tail of a routed request, which follows the id."""
 
@@ -82,6 +84,7 @@ class Dialect:
     name: str
     encode_tail: Tail
     encode_route: Route
+    encode_node: NodeTail
     changed: bytes
     """Bytes between path and value in a change, from which the bus composes this most frequent event directly."""
     done: bytes = b"true"
@@ -117,6 +120,13 @@ def _tail_by_names(names: Mapping[str, str]) -> Tail:
         if value is None:
             return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], end))
         return b"".join((b'"params":{"path":', leaf.path_json, middles[kind], b',"value":', value, end))
+
+    return tail
+
+
+def _node_by_names(names: Mapping[str, str]) -> NodeTail:
+    def tail(kind: str, node: str) -> bytes:
+        return b'"params":{"path":%b,"event":"%b","type":"node"}}' % (jsonrpc.encode(node), names[kind].encode())
 
     return tail
 
@@ -165,9 +175,8 @@ def encode_legacy_tail(kind: str, path_json: bytes, data: bytes) -> bytes:
     return b'"params":{"event":"%b","path":%b,"data":%b}}' % (kind.encode(), path_json, data)
 
 
-def encode_legacy_node(kind: str, path_json: bytes) -> bytes:
-    """Encode the tail of the event for a node that appeared or vanished."""
-    return encode_legacy_tail(kind, path_json, _NODE)
+def _node_legacy(kind: str, node: str) -> bytes:
+    return encode_legacy_tail(kind, jsonrpc.encode(node), _NODE)
 
 
 def _tail_legacy(kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
@@ -210,17 +219,26 @@ def _describe_binary_request(frame: bytes) -> Any:
     return {"path": binary.read_key(frame, binary.PAYLOAD_AT)[0]}
 
 
+def _node_binary(_kind: str, node: str) -> bytes:
+    return binary.encode_key(node) + binary.EMPTY_BODY
+
+
 # -- the table
+
+_NAMES = {"add": "add", "change": "change", "remove": "remove"}
+_NODE_JET_3_NAMES = {"add": "Add", "change": "Change", "remove": "Remove"}
 
 CLASSIC = Dialect(
     name="classic",
-    encode_tail=_tail_by_names({"add": "add", "change": "change", "remove": "remove"}),
+    encode_tail=_tail_by_names(_NAMES),
+    encode_node=_node_by_names(_NAMES),
     changed=b',"event":"change","value":',
     encode_route=_route_classic,
 )
 NODE_JET_3 = Dialect(
     name="node-jet 3",
-    encode_tail=_tail_by_names({"add": "Add", "change": "Change", "remove": "Remove"}),
+    encode_tail=_tail_by_names(_NODE_JET_3_NAMES),
+    encode_node=_node_by_names(_NODE_JET_3_NAMES),
     changed=b',"event":"Change","value":',
     encode_route=_route_node_jet_3,
     route_id=b'"%d"'.__mod__,
@@ -230,6 +248,7 @@ NODE_JET_3 = Dialect(
 LEGACY = Dialect(
     name="legacy",
     encode_tail=_tail_legacy,
+    encode_node=_node_legacy,
     changed=b"",
     encode_route=_route_classic,
     done=b"{}",
@@ -247,6 +266,7 @@ LEGACY = Dialect(
 LEGACY_POSITIONAL = Dialect(
     name="legacy, positional",
     encode_tail=_tail_legacy,
+    encode_node=_node_legacy,
     changed=b"",
     encode_route=_route_legacy,
     done=b"{}",
@@ -258,6 +278,7 @@ LEGACY_POSITIONAL = Dialect(
 BINARY = Dialect(
     name="binary",
     encode_tail=_tail_binary,
+    encode_node=_node_binary,
     changed=b"",
     encode_route=_route_binary,
     done=b"",

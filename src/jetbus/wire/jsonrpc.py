@@ -322,6 +322,7 @@ class _FetchParams(Struct, gc=False):
     unmatch: Any = UNSET
     every: Any = UNSET
     together: Any = UNSET
+    nodes: Any = UNSET
     schema: Any = UNSET
     meta: Any = UNSET
     since: Any = UNSET

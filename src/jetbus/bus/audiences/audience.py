@@ -66,6 +66,7 @@ class Audience:
         "auth",
         "dialect",
         "every",
+        "has_nodes",
         "head",
         "is_indexed",
         "is_plain",
@@ -97,9 +98,11 @@ class Audience:
         self.value_test = rule.matches_value
         self.matched: set[Element] = set()
         """Elements whose value matches, if the rule tests values."""
+        self.has_nodes = False
+        """True if members are told of nodes, too."""
         self.separators = ""
         self.nodes: dict[str, int] = {}
-        """Nodes that the members know, with the number of leaves below each, if the dialect has nodes."""
+        """Nodes that the members may know, with the number of leaves below each, if they are told of nodes."""
         self.sorted_matches = SortedMatches(rule.sort, auth) if rule.sort and dialect.sorts else None
         sends_all = self.value_test is None and self.sorted_matches is None
         self.is_plain = dialect is CLASSIC and sends_all
@@ -186,6 +189,10 @@ class Audience:
         """Return the frame that announces an element to a new member."""
         return self.frame(self.encode_tail("add", element))
 
+    def encode_node_add(self, node: str, _fetch_id: bytes) -> bytes:
+        """Return the frame that announces a node to a new member."""
+        return self.frame(self.dialect.encode_node("add", node))
+
     def encode_past(self, kind: str, element: PastElement, _fetch_id: bytes) -> bytes:
         """Return the frame of a past event for a new member."""
         return self.frame(add_timestamp(self.dialect.encode_tail(kind, element, element.fetch_only), element.ts))
@@ -211,6 +218,10 @@ class Audience:
         size = len(tail)
         pieces.append(self._cached_head if size == self._cached_tail_bytes else self._fit_head(size))
         pieces.append(tail)
+
+    def send_node(self, kind: str, node: str) -> None:
+        """Send the event of a node that appeared or vanished."""
+        self.send(kind, node, self.dialect.encode_node(kind, node))
 
     def _open(self, chunk: Chunk, kind: str, path: str, event: Event) -> list[bytes]:
         """Put a new chunk into the outbox of every member and return its pieces, to which the caller adds the event.

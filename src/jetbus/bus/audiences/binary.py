@@ -95,6 +95,16 @@ class BinaryAudience(Audience):
     def encode_add(self, element: Element, fetch_id: bytes) -> bytes:
         return self._encode_event((self._number("add", element), self.encode_tail("add", element)), fetch_id)
 
+    def encode_node_add(self, node: str, fetch_id: bytes) -> bytes:
+        return self._encode_event(self._node_event("add", node), fetch_id)
+
+    def send_node(self, kind: str, node: str) -> None:
+        number, tail = self._node_event(kind, node)
+        self.send_body(number, kind, node, tail)
+
+    def _node_event(self, kind: str, node: str) -> tuple[int, bytes]:
+        return binary.NOTIFICATIONS[kind] | binary.NODE, self.dialect.encode_node(kind, node)
+
     def encode_past(self, kind: str, element: PastElement, fetch_id: bytes) -> bytes:
         number = binary.NOTIFICATIONS[kind] | (binary.FETCH_ONLY if element.fetch_only else 0)
         ts = binary.encode_instant(element.ts) if element.ts else b""
