@@ -132,8 +132,8 @@ class Recorder:
         self._writer = Writer(self.directory, self._settings, densities=self._densities)
         found = self._writer.recovered
         if found.last_seq and not found.clean:
-            # If the log begins in the middle, its tree is unknown, and every element is recorded again.
-            with contextlib.suppress(journal.JournalGone):
+            # If the log begins in the middle or is damaged, its tree is unknown, and every element is recorded again.
+            with contextlib.suppress(journal.JournalGone, journal.JournalDamaged):
                 self._unconfirmed = _read_tree(self.directory)
 
     def _begin(self) -> None:
@@ -202,7 +202,7 @@ class Recorder:
         await self.commit()
         try:
             self._unconfirmed = await self._run_in_thread(_read_tree, self.directory)
-        except journal.JournalGone:
+        except (journal.JournalGone, journal.JournalDamaged):
             self._begin_turn()
             self._open_writer.append("start", detail=msgspec.json.encode({**self._detail, "again": True}))
         self._fetch = self._fetch_all()

@@ -17,12 +17,19 @@ ENTRIES = [
 
 def test_records_are_read_as_written(tmp_path: Path) -> None:
     """Records are of one size and keep all their fields, whatever their range."""
-    path = tmp_path / "x.index"
+    path = tmp_path / f"{ENTRIES[0].seq_first:020}.index"
     path.write_bytes(pack(ENTRIES))
     assert path.stat().st_size == 3 * RECORD_BYTES == 3 * 56
     assert read_index(path) == ENTRIES
     assert read_index(path, skip=2) == ENTRIES[2:]
     assert read_index(path, skip=3) == []
+
+
+def test_records_of_another_segment(tmp_path: Path) -> None:
+    """Records that do not start with the seq in the name of the file do not count."""
+    path = tmp_path / f"{ENTRIES[0].seq_first + 1:020}.index"
+    path.write_bytes(pack(ENTRIES))
+    assert read_index(path) == []
 
 
 def test_no_file(tmp_path: Path) -> None:

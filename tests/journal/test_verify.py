@@ -160,7 +160,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         lose_last_segment,
         r"lock, event 401: .* closed with event 500; events 401 to 500 are missing",
     ),
-    "renamed": (rename_segment, r"event 301: its name says that it begins with event 302"),
+    "renamed": (rename_segment, r"00302\.arrows, event 302: its name says .* event 302, but its first event is 301"),
     "seqs": (lie_about_seqs, r"00201\.arrows, event 201: its seqs"),
     "instants": (lie_about_instants, r"00201\.arrows, event 201: its instants"),
     "parquet": (damage_parquet, r"\.parquet, event 1: .* damaged"),

@@ -27,7 +27,7 @@ from jetbus.cli.command import MINUS, is_bus_named
 from jetbus.cli.errors import Code, Failure, escape, get_reason, usage_error
 from jetbus.cli.target import Target
 from jetbus.errors import JetError, NotFound
-from jetbus.journal.errors import NEEDS_PYARROW, BadInstant, JournalError, JournalGone, NotAJournal
+from jetbus.journal.errors import NEEDS_PYARROW, BadInstant, JournalDamaged, JournalError, JournalGone, NotAJournal
 from jetbus.journal.instants import is_local, read_instant, wall_clock_us, write_instant
 from jetbus.json_types import Json, JsonObject
 from jetbus.peer.values import read_value
@@ -285,7 +285,7 @@ def _add_units(rows: Rows, read_before: Callable[[], Rows]) -> Rows:
     units: dict[tuple[str | None, str], str | None] = {}
     if not set(first_events.values()) <= set(DESCRIBING_EVENTS):
         # What retention has dropped is not known any more, and no reason to withhold the values.
-        with suppress(JournalGone, _EventsGone):
+        with suppress(JournalGone, JournalDamaged, _EventsGone):
             units = {(row.get("bus"), row["path"]): row["unit"] for row in read_before()}
     found: Rows = []
     for row in rows:

@@ -223,8 +223,8 @@ class PendingEvents:
         return part
 
 
-COLUMN_BYTES_MAX = 2**31 - 1
-"""Bytes of a column's texts in one batch, at most: offsets have 32 bits."""
+COLUMN_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of a column's texts in one batch, at most. A reader holds a whole batch in memory."""
 
 
 class ColumnTooLarge(Exception):

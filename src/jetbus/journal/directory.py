@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from jetbus.journal.errors import JournalInUse, NotAJournal
-from jetbus.journal.segment import FILE_MODE, replace_file, sync_directory
+from jetbus.journal.errors import JournalError, JournalInUse, NotAJournal
+from jetbus.journal.segment import FILE_MODE, read_json, read_regular, replace_file, sync_directory
 
 IDENTITY_FORMAT = 1
 IDENTITY_FILE = "journal.json"
@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 def read_identity(directory: Path) -> Identity:
     """Return the identity of the journal in a directory; raise ``NotAJournal`` if there is none."""
     try:
-        fields = json.loads((directory / IDENTITY_FILE).read_bytes())
+        fields = read_json(directory / IDENTITY_FILE)
         identity = Identity(str(fields["bus"]), str(fields["id"]))
         version = fields["format"]
     except (FileNotFoundError, NotADirectoryError):
@@ -95,11 +95,11 @@ class Heartbeat(NamedTuple):
 def read_heartbeat(directory: Path) -> Heartbeat | None:
     """Return the last heartbeat, or None if there is no valid one."""
     try:
-        numbers, _, checksum = (directory / HEARTBEAT_FILE).read_bytes().rpartition(b" ")
+        numbers, _, checksum = read_regular(directory / HEARTBEAT_FILE).rpartition(b" ")
         if int(checksum, 16) != crc32(numbers):
             return None
         seq, us = map(int, numbers.split())
-    except (OSError, ValueError):
+    except (OSError, ValueError, JournalError):
         return None
     return Heartbeat(seq, us)
 
@@ -135,8 +135,8 @@ class LockState(NamedTuple):
 def read_lock_state(directory: Path) -> LockState:
     """Return how a journal was left; while a writer has it open, as if that writer had been killed."""
     try:
-        return _parse_lock_text((directory / LOCK_FILE).read_bytes())
-    except OSError:
+        return _parse_lock_text(read_regular(directory / LOCK_FILE))
+    except (OSError, JournalError):
         return LockState()
 
 

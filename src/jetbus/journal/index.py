@@ -26,7 +26,20 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from jetbus.journal.segment import END_OF_STREAM, EVENTS, PLAIN, SCHEMA, Layout, Segment, find_layout
+from jetbus.journal.errors import JournalError
+from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
+from jetbus.journal.segment import (
+    END_OF_STREAM,
+    EVENTS,
+    PLAIN,
+    SCHEMA,
+    Layout,
+    Segment,
+    find_layout,
+    format_seq,
+    open_regular,
+    read_regular,
+)
 
 _FIELDS = struct.Struct("<6qI")
 _OWN_CRC = struct.Struct("<I")
@@ -69,6 +82,8 @@ def unpack(data: bytes) -> list[IndexEntry]:
         if _OWN_CRC.unpack_from(data, start + _FIELDS.size)[0] != crc32(fields):
             break
         entry = IndexEntry(*_FIELDS.unpack(fields))
+        if entry.count < 1 or entry.length < 1 or entry.position < 0:
+            break
         if entries and (entry.seq_first != entries[-1].seq_last + 1 or entry.position != entries[-1].end):
             break
         entries.append(entry)
@@ -78,14 +93,16 @@ def unpack(data: bytes) -> list[IndexEntry]:
 def read_index(path: Path, skip: int = 0) -> list[IndexEntry]:
     """Return the checked records of an index file from the ``skip``-th on; none if there is no file.
 
-    Readers that follow a growing segment skip the records they have.
+    Readers that follow a growing segment skip the records they have. Records that do not start with the seq in the
+    name of the file belong to another segment and do not count.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(skip * RECORD_BYTES)
-            return unpack(file.read())
-    except FileNotFoundError:
+            entries = unpack(file.read())
+    except (FileNotFoundError, JournalError):
         return []
+    return entries if skip or not entries or path.stem == format_seq(entries[0].seq_first) else []
 
 
 def pack(entries: Iterable[IndexEntry]) -> bytes:
@@ -117,7 +134,7 @@ def complete_entries(
         size_bytes = segment.path.stat().st_size
         if reaches_end(entries, size_bytes) or (next_seq is None and not has_end_mark(segment)):
             return entries
-        data = memoryview(segment.path.read_bytes())
+        data = memoryview(read_regular(segment.path))
     except FileNotFoundError:
         return entries
     found = [*entries, *read_all_batches(data, segment.first_seq, entries)]
@@ -135,12 +152,19 @@ def complete_entries(
 
 def has_end_mark(segment: Segment) -> bool:
     """Return whether the last bytes of a segment are the end mark, possibly by chance within a batch."""
-    with segment.path.open("rb") as file:
+    with open_regular(segment.path) as file:
         file.seek(0, os.SEEK_END)
         if file.tell() < len(END_OF_STREAM):
             return False
         file.seek(-len(END_OF_STREAM), os.SEEK_END)
         return file.read() == END_OF_STREAM
+
+
+def read_first_seq(segment: Segment) -> int | None:
+    """Return the seq of the first event in a segment, whatever its name says; None if it cannot be read."""
+    data = memoryview(read_regular(segment.path))
+    entry = _read_batch(data, _measure_schema(data), find_layout(data))
+    return None if entry is None else entry.seq_first
 
 
 def read_batches(data: memoryview, first_seq: int, named: list[IndexEntry]) -> Iterator[IndexEntry]:
@@ -209,6 +233,8 @@ def _read_batch(data: memoryview, start: int, layout: Layout) -> IndexEntry | No
     """Return the record of the batch at an offset; None if there is no valid batch."""
     source = pa.BufferReader(pa.py_buffer(data))
     try:
+        if measure_batch(data[start:]) > BATCH_BYTES_MAX:
+            return None
         source.seek(start)
         batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), layout.schema)
         end = source.tell()

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -30,6 +32,7 @@ import pyarrow.compute as pc
 
 from jetbus.journal.directory import read_identity
 from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone
+from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
 from jetbus.journal.filters import EVERYTHING, EventFilter, LogRange
 from jetbus.journal.index import RECORD_BYTES, IndexEntry, complete_entries, read_index
 from jetbus.journal.instants import Instant, read_instant, wall_clock_us
@@ -41,6 +44,8 @@ from jetbus.journal.segment import (
     fill_columns,
     find_layout,
     list_segments,
+    locate_segment,
+    open_regular,
 )
 
 RUN_BYTES = 4 << 20
@@ -51,6 +56,9 @@ JOINED_BYTES = 4 << 20
 """Bytes from which on batches are not joined, however few rows they have."""
 VIEWS_MAX = 1000
 """Views that are taken in a row before giving up on a journal whose files keep changing."""
+
+OnLoss = Callable[[JournalDamaged | JournalGone], None]
+"""Callback that receives the error for events that cannot be read."""
 
 
 class Piece(Protocol):
@@ -91,7 +99,7 @@ class SegmentPiece:
         self.bytes = entries[-1].end
 
     def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
-        with self.segment.path.open("rb", buffering=0) as file:
+        with open_regular(self.segment.path) as file:
             layout = find_layout(file.read(SCHEMA_BYTES_MAX))
             for run in _group_entries(self._touched(event_filter.within)):
                 begin, end = run[0], run[-1]
@@ -156,22 +164,36 @@ def _has_small_batches(run: list[IndexEntry]) -> bool:
 
 def read_entries(descriptor: int, path: Path, layout: Layout, run: list[IndexEntry]) -> pa.Buffer:
     """Return adjacent batches as an Arrow stream, after verifying their checksums."""
-    begin, end = run[0].position, run[-1].end
+    begin, end = run[0].position, min(run[-1].end, os.fstat(descriptor).st_size)
     head = layout.schema_bytes
-    data = bytearray(len(head) + end - begin)
+    data = bytearray(len(head) + max(end - begin, 0))
     data[: len(head)] = head
     view = memoryview(data)[len(head) :]
     got = 0
     while got < len(view) and (count := os.preadv(descriptor, [view[got:]], begin + got)):
         got += count
     for entry in run:
-        if crc32(view[entry.position - begin : entry.end - begin]) != entry.crc:
-            raise JournalDamaged(
-                f"{path} is damaged at byte {entry.position} (events {entry.seq_first} to {entry.seq_last});"
-                " restore it from a backup, or continue with the next event",
-                next_seq=entry.seq_last + 1,
-            )
+        message = view[entry.position - begin : entry.end - begin]
+        if crc32(message) != entry.crc:
+            raise _make_damage_error(path, entry, "is damaged")
+        if _measure(message) > BATCH_BYTES_MAX:
+            raise _make_damage_error(path, entry, f"has a batch that expands to more than {BATCH_BYTES_MAX} bytes")
     return pa.py_buffer(data)
+
+
+def _measure(message: memoryview) -> float:
+    try:
+        return measure_batch(message)
+    except ValueError:
+        return inf
+
+
+def _make_damage_error(path: Path, entry: IndexEntry, what: str) -> JournalDamaged:
+    return JournalDamaged(
+        f"{path} {what} at byte {entry.position} (events {entry.seq_first} to {entry.seq_last});"
+        " restore it from a backup, or continue with the next event",
+        next_seq=entry.seq_last + 1,
+    )
 
 
 def _open_stream(
@@ -221,10 +243,19 @@ class LogView:
         """The last seq; 0 if the log is empty."""
         return self.pieces[-1].last if self.pieces else 0
 
+    @cached_property
+    def holes(self) -> frozenset[int]:
+        """The first seqs of pieces that do not follow the piece before them."""
+        return frozenset(after.first for before, after in pairwise(self.pieces) if after.first != before.last + 1)
+
     def piece_from(self, seq: int) -> SpanPiece | SegmentPiece | None:
         """Return the first piece with events from this seq on."""
         at = bisect_right(self.pieces, seq - 1, key=lambda piece: piece.last)
         return self.pieces[at] if at < len(self.pieces) else None
+
+    def piece_before(self, first: int) -> SpanPiece | SegmentPiece:
+        """Return the piece before the one that starts with a seq; there must be one."""
+        return self.pieces[bisect_right(self.pieces, first - 1, key=lambda piece: piece.last) - 1]
 
 
 class Cursor:
@@ -303,11 +334,21 @@ class Log:
                 return known + fresh
         return read_index(segment.index_path)
 
-    def read(self, cursor: Cursor, columns: list[str], event_filter: EventFilter) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted events from the cursor up to the present end of the log, moving the cursor."""
+    def read(
+        self,
+        cursor: Cursor,
+        columns: list[str],
+        event_filter: EventFilter,
+        on_loss: OnLoss | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted events from the cursor up to the present end of the log, moving the cursor.
+
+        Events that cannot be read raise an error; with ``on_loss`` they are passed over, and it gets the error.
+        """
         seq_until = event_filter.within.seq_until
         missing = ""
         passed_us: int | None = None
+        holes: frozenset[int] = frozenset()
         for _ in range(VIEWS_MAX):
             view = self.view()
             # Only events that exist now are read: a reader of a busy journal comes to an end.
@@ -318,12 +359,21 @@ class Log:
                     if piece.first > cursor.next_seq and (
                         cursor.strict or _skips_events(event_filter.within, cursor.next_seq, passed_us, piece)
                     ):
-                        raise self.make_gone_error(cursor.next_seq, piece.first)
+                        # Retention may drop files while they are listed: a hole has to be there twice.
+                        if piece.first in view.holes and piece.first not in holes:
+                            holes = view.holes
+                            break
+                        _report(self._make_hole_error(view, cursor.next_seq, piece.first), on_loss)
                     if piece.first >= seq_until:
-                        break
-                    yield from self._read_piece(piece, cursor, columns, event_filter)
+                        return
+                    try:
+                        yield from self._read_piece(piece, cursor, columns, event_filter)
+                    except JournalDamaged as damage:
+                        _report(damage, on_loss)
+                        cursor.next_seq = damage.next_seq
                     passed_us = piece.ts_max_us
-                return
+                else:
+                    return
             except FileNotFoundError as error:
                 # A file that is missing in two views in a row was neither compacted nor dropped.
                 if str(error) == missing:
@@ -349,12 +399,16 @@ class Log:
             f"files of {self.directory} are dropped faster than they can be read; keep them longer (keep_s, keep_bytes)"
         )
 
-    def make_gone_error(self, seq: int, first: int) -> JournalGone:
-        """Return the error for a reader whose next event was dropped."""
-        return JournalGone(
-            f"event {seq} of {self.directory} is gone: retention has dropped it, or its file was lost;"
-            f" the next event has seq {first}",
-            first_seq=first,
+    def _make_hole_error(self, view: LogView, seq: int, first: int) -> JournalDamaged | JournalGone:
+        """Return the error for a reader whose next events are missing before the piece that starts with ``first``."""
+        if first not in view.holes:
+            text = f"event {seq} of {self.directory} is gone: retention has dropped it; the next event has seq {first}"
+            return JournalGone(text, first_seq=first)
+        lost = locate_segment(self.directory, view.piece_before(first).last + 1)
+        return JournalDamaged(
+            f"events {seq} to {first - 1} of {self.directory} are missing: {lost.path.name} is not there;"
+            f" restore it from a backup, or continue with event {first}",
+            next_seq=first,
         )
 
     def find_span(self, instant_us: int) -> SpanPiece | None:
@@ -386,6 +440,13 @@ class Log:
             except FileNotFoundError:
                 continue
         raise self._make_outrun_error()
+
+
+def _report(loss: JournalDamaged | JournalGone, on_loss: OnLoss | None) -> None:
+    """Pass a loss on, or raise it if nobody wants to read on."""
+    if on_loss is None:
+        raise loss
+    on_loss(loss)
 
 
 def _skips_events(within: LogRange, seq: int, passed_us: int | None, piece: Piece) -> bool:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from jetbus.journal.errors import JournalDamaged, NotAJournal
 from jetbus.journal.filters import EventFilter, match_any
-from jetbus.journal.segment import CLEARING_EVENTS, SCHEMA, STAMPS, fill_columns, replace_file
+from jetbus.journal.segment import CLEARING_EVENTS, SCHEMA, STAMPS, fill_columns, open_regular, read_json, replace_file
 from jetbus.rules import Rule
 
 MANIFEST_FILE = "manifest.json"
@@ -61,7 +61,7 @@ class Manifest:
 def read_manifest(directory: Path) -> Manifest:
     """Return the present manifest, an empty one if nothing has been compacted yet."""
     try:
-        fields = json.loads((directory / MANIFEST_FILE).read_bytes())
+        fields = read_json(directory / MANIFEST_FILE)
         version = fields["format"]
         spans = tuple(Span(**span) for span in fields["spans"])
         manifest = Manifest(fields["upto"], spans, tuple(fields["replaced"]), tuple(fields.get("joined", ())))
@@ -141,7 +141,8 @@ def _has_few_values(values: pa.ChunkedArray) -> bool:
 @lru_cache(maxsize=64)
 def _read_footer(file: Path, _bytes: int) -> pq.FileMetaData:
     """Return the footer of a file; files never change, so it is cached by path and size."""
-    return pq.read_metadata(file)
+    with open_regular(file) as opened:
+        return pq.read_metadata(opened)
 
 
 def read_span(directory: Path, span: Span, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:

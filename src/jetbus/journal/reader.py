@@ -34,7 +34,7 @@ from jetbus.journal.descriptions import (
     list_elements,
 )
 from jetbus.journal.directory import read_heartbeat
-from jetbus.journal.errors import JournalError, JournalGone, NotAJournal, UnknownEvent
+from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone, NotAJournal, UnknownEvent
 from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
 from jetbus.journal.instants import Instant, write_instant
 from jetbus.journal.log import Cursor, Log, SpanPiece
@@ -301,7 +301,7 @@ class Journal:
         """Return a tracker that knows the units of a bus just before an event."""
         try:
             tree = snapshots.read_tree_at_seq(self._logs[bus], seq - 1, to_rule(rule)) if seq > 1 else None
-        except JournalGone:
+        except (JournalGone, JournalDamaged):
             tree = None
         return UnitTracker(tree)
 
@@ -311,7 +311,7 @@ class Journal:
             return None
         try:
             tree = snapshots.read_tree_at_seq(self._logs[bus], rows["seq"][0].as_py() - 1, rule)
-        except JournalGone:
+        except (JournalGone, JournalDamaged):
             return None
         return tree["detail"][0].as_py() if tree.num_rows else None
 
@@ -326,7 +326,7 @@ class Journal:
         for bus, log in self._logs.items():
             within = self._range(bus, since, until, None, None)
             tree = TREE.empty_table()
-            with suppress(JournalGone):
+            with suppress(JournalGone, JournalDamaged):
                 if since is not None:
                     tree = snapshots.read_tree_at_instant(log, within.since_us - 1, made)
             events = EventFilter(made, ELEMENT_EVENTS, within, always=CLEARING_EVENTS)

@@ -30,6 +30,7 @@ from zlib import crc32
 
 from jetbus.journal import snapshots
 from jetbus.journal.batch import BATCH_EVENTS_MAX
+from jetbus.journal.errors import JournalError
 from jetbus.journal.index import (
     IndexEntry,
     complete_entries,
@@ -49,6 +50,7 @@ from jetbus.journal.segment import (
     Segment,
     list_segments,
     open_private,
+    read_regular,
     replace_file,
     sync_directory,
 )
@@ -225,7 +227,10 @@ def _was_sealed(data: memoryview) -> bool:
 
 def _write_index(segment: Segment, wanted: bytes) -> None:
     """Make an index file have these bytes; cutting it needs no space on a full disk."""
-    found = segment.index_path.read_bytes() if segment.index_path.exists() else b""
+    try:
+        found = read_regular(segment.index_path)
+    except (FileNotFoundError, JournalError):
+        found = b""
     if found == wanted:
         return
     if found.startswith(wanted):
@@ -240,7 +245,7 @@ def _complete_index(segment: Segment, next_seq: int) -> None:
     entries = complete_entries(segment, named, next_seq)
     if len(entries) == len(named):
         return
-    data = memoryview(segment.path.read_bytes())
+    data = memoryview(read_regular(segment.path))
     if all(_is_intact(entry, data) for entry in entries[len(named) :]):
         _log.warning("%s: the index was incomplete and has been rebuilt", segment.path)
         with contextlib.suppress(OSError):  # a full disk

@@ -19,12 +19,18 @@ nulls for the columns that a plain segment lacks. Journals of earlier versions h
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import stat
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypedDict
 
 import pyarrow as pa
+
+from jetbus.journal.errors import JournalError
+from jetbus.json_types import Json
 
 SCHEMA = pa.schema(
     [
@@ -86,6 +92,9 @@ DIRECTORY_MODE = 0o750
 """Modes of new files and directories: other users of the machine have no access."""
 
 _SEQ_DIGITS = 20
+
+JSON_BYTES_MAX = 16 * 1024 * 1024
+"""Size of a JSON file of a journal, at most: a manifest has about 150 bytes for each Parquet file."""
 
 
 class Layout(NamedTuple):
@@ -173,9 +182,36 @@ def list_segments(directory: Path) -> list[Segment]:
     with os.scandir(directory) as files:
         for file in files:
             stem, dot, suffix = file.name.partition(".")
-            if dot + suffix == SEGMENT and len(stem) == _SEQ_DIGITS and stem.isdecimal():
+            if dot + suffix == SEGMENT and len(stem) == _SEQ_DIGITS and stem.isdecimal() and file.is_file():
                 found.append(Segment(Path(file.path), int(stem)))
     return sorted(found, key=lambda segment: segment.first_seq)
+
+
+def open_regular(path: Path) -> FileIO:
+    """Open a file of a journal for reading; raise ``JournalError`` for a pipe or a device, which may block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise JournalError(f"{path} is not a regular file; remove it")
+    return FileIO(descriptor)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file of a journal; raise ``JournalError`` if it is not a regular file."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_json(path: Path) -> Json:
+    """Return the content of a JSON file; raise ``ValueError`` if it is wrong or larger than ``JSON_BYTES_MAX``."""
+    with open_regular(path) as file:
+        data = file.read(JSON_BYTES_MAX + 1)
+    if len(data) > JSON_BYTES_MAX:
+        raise ValueError(f"{path} is larger than {JSON_BYTES_MAX} bytes")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply") from None
 
 
 def replace_file(path: Path, data: bytes) -> None:

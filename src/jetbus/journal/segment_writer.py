@@ -31,7 +31,15 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from jetbus.journal.batch import BATCH_EVENTS_MAX, ColumnTooLarge, LostPaths, PendingEvents, build_batch, encode_batch
+from jetbus.journal.batch import (
+    BATCH_EVENTS_MAX,
+    COLUMN_BYTES_MAX,
+    ColumnTooLarge,
+    LostPaths,
+    PendingEvents,
+    build_batch,
+    encode_batch,
+)
 from jetbus.journal.directory import HEARTBEAT_EVERY_S, Heartbeat, Identity, Lock, write_heartbeat, write_identity
 from jetbus.journal.errors import JournalError
 from jetbus.journal.index import RECORD_BYTES, IndexEntry
@@ -358,10 +366,10 @@ class SegmentWriter:
             self.queue_bytes -= first.size_bytes
 
     def _halve_first(self) -> None:
-        """Split the first batch, of which a column exceeds the 2 GiB of an Arrow array."""
+        """Split the first batch, of which a column is larger than ``COLUMN_BYTES_MAX``."""
         first = self._queue.popleft()
         if len(first) == 1:
-            self._drop(first, "an event was larger than 2 GiB")
+            self._drop(first, f"an event was larger than {COLUMN_BYTES_MAX} bytes")
         else:
             # Halves may still be too large; then they are halved when they are first in the queue.
             self._queue.extendleft(reversed(first.split((len(first) + 1) // 2)))

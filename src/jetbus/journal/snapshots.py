@@ -20,7 +20,8 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from jetbus.journal.errors import JournalDamaged, JournalGone
+from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone
+from jetbus.journal.expansion import BATCH_BYTES_MAX, EXPANSION_MAX, measure_parts
 from jetbus.journal.filters import EventFilter, LogRange
 from jetbus.journal.log import Cursor, Log
 from jetbus.journal.segment import (
@@ -28,6 +29,7 @@ from jetbus.journal.segment import (
     DIRECTORY_MODE,
     format_seq,
     open_private,
+    read_regular,
     replace_file,
     sync_directory,
 )
@@ -44,10 +46,13 @@ from jetbus.rules import Rule
 
 SNAPSHOT_EVENTS = 400_000
 """Approximate number of events between two snapshots: the most that a query for a tree has to replay."""
+DAMAGES_SHOWN = 10
+"""Damaged parts of a journal that an error lists, at most."""
 FOLDER = "snapshots"
 _SUFFIX = ".arrow"
 _CHECKSUM = ".crc32"
 _UNFINISHED = ".tmp"
+_MAGIC_BYTES = 8
 
 _log = logging.getLogger("jetbus.journal")
 
@@ -60,18 +65,37 @@ def list_snapshots(directory: Path) -> list[int]:
 def read_snapshot(directory: Path, seq: int) -> pa.Table:
     """Return the snapshot of a seq; raise ``JournalDamaged`` if its checksum does not match."""
     file = _file(directory, seq)
-    data = file.read_bytes()
     try:
-        checksum = int(_checksum_file(directory, seq).read_bytes(), 16)
-    except (FileNotFoundError, ValueError):
-        checksum = None
-    try:
+        data = read_regular(file)
+        checksum = _read_checksum(directory, seq)
         if checksum is not None and checksum != crc32(data):
             raise pa.ArrowInvalid("the checksum does not match")
-        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
-            return complete_tree(reader.read_all())
-    except (pa.ArrowException, OSError, ValueError) as error:
+        # An Arrow file is a stream between a magic word and a footer, which snapshots do not need.
+        stream = pa.py_buffer(data)[_MAGIC_BYTES:]
+        _check_expansion(stream)
+        return complete_tree(pa.ipc.open_stream(stream).read_all())
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, JournalError, OSError, ValueError) as error:
         raise JournalDamaged(f"the snapshot {file} is damaged: {error}; remove it", next_seq=seq + 1) from None
+
+
+def _read_checksum(directory: Path, seq: int) -> int | None:
+    try:
+        return int(read_regular(_checksum_file(directory, seq)), 16)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _check_expansion(stream: pa.Buffer) -> None:
+    """Raise ``ValueError`` if a snapshot would take far more memory than its file is large."""
+    size_bytes = sum(
+        measure_parts(memoryview(message.metadata), memoryview(message.body))
+        for message in pa.ipc.MessageReader.open_stream(stream)
+        if message.type == "record batch"
+    )
+    if size_bytes > max(BATCH_BYTES_MAX, EXPANSION_MAX * stream.size):
+        raise ValueError(f"its {stream.size} bytes expand to {size_bytes}")
 
 
 def take(directory: Path, upto_seq: int) -> None:
@@ -89,7 +113,8 @@ def write_missing(log: Log, seqs: Iterable[int]) -> None:
     """Write the snapshots of these seqs that do not exist yet."""
     for seq in seqs:
         if not _file(log.directory, seq).exists():
-            with suppress(JournalGone):  # the log begins in the middle: no tree is known before the next start
+            # The log begins in the middle or is damaged: no tree is known before the next start.
+            with suppress(JournalGone, JournalDamaged):
                 _write(log.directory, seq, read_tree_at_seq(log, seq))
 
 
@@ -143,29 +168,35 @@ def read_tree_at_seq(
     builder = TreeBuilder(None if tree is None else select_matching_paths(tree, event_filter.paths))
     # The value tests apply to the tree, not to each event that led to it.
     event_filter.looks_at_values = False
-    cursor = Cursor(start + 1, strict=tree is not None)
-    damage: JournalDamaged | None = None
-    while True:
-        try:
-            builder.add(log.read(cursor, COLUMNS, event_filter))
-            break
-        except JournalDamaged as error:
-            damage, cursor = error, Cursor(error.next_seq, strict=True)
-        except JournalGone as error:
-            cursor = Cursor(error.first_seq, strict=True)
-        # Everything before the missing events is unknown now, until the daemon's next start clears the tree.
-        builder = TreeBuilder(None)
+    losses: list[JournalDamaged | JournalGone] = []
+
+    def forget(loss: JournalDamaged | JournalGone) -> None:
+        losses.append(loss)
+        builder.forget()
+
+    builder.add(log.read(Cursor(start + 1, strict=tree is not None), COLUMNS, event_filter, on_loss=forget))
     tree = builder.build()
     if not builder.known:
-        if damage is not None:
-            raise damage
-        first = log.view().first
-        raise JournalGone(
-            f"the tree after event {seq} of {log.directory} is unknown: the log begins with event {first}"
-            " and there is no snapshot before it",
-            first_seq=first,
-        )
+        raise _explain_unknown_tree(log, seq, [loss for loss in losses if isinstance(loss, JournalDamaged)])
     return sort_by_creation(select_matching(tree, rule))
+
+
+def _explain_unknown_tree(log: Log, seq: int, damages: list[JournalDamaged]) -> JournalDamaged | JournalGone:
+    """Return the error for a tree that cannot be built, with the first of the damages that are the reason."""
+    unknown = f"the tree after event {seq} of {log.directory} is unknown"
+    if not damages:
+        first = log.view().first
+        text = f"{unknown}: the log begins with event {first} and there is no snapshot before it"
+        return JournalGone(text, first_seq=first)
+    if len(damages) == 1:
+        return damages[0]
+    # The cause of each; the advice behind the semicolon is the same for all.
+    listed = ", ".join(str(damage).partition(";")[0] for damage in damages[:DAMAGES_SHOWN])
+    first = f", the first {DAMAGES_SHOWN}" if damages[DAMAGES_SHOWN:] else ""
+    text = (
+        f"{unknown}: {len(damages)} parts cannot be read{first}: {listed}; restore them from a backup; verify lists all"
+    )
+    return JournalDamaged(text, next_seq=damages[-1].next_seq)
 
 
 def _nearest(directory: Path, seq: int) -> tuple[int, pa.Table | None]:

@@ -88,6 +88,11 @@ class TreeBuilder:
             if self._rows >= APPLY_ROWS or self._bytes >= APPLY_BYTES:
                 self._apply_pending()
 
+    def forget(self) -> None:
+        """Forget the tree: events are missing from here on, so it is unknown until an event clears it."""
+        self._tree, self._batches, self.known = make_empty_tree(), [], False
+        self._rows = self._bytes = 0
+
     def build(self) -> pa.Table:
         """Return the tree after all added events, in no order."""
         self._apply_pending()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,10 +18,20 @@ from jetbus.journal import snapshots
 from jetbus.journal.directory import LOCK_FILE, read_lock_state
 from jetbus.journal.errors import JournalDamaged, JournalError
 from jetbus.journal.filters import EventFilter
-from jetbus.journal.index import RECORD_BYTES, IndexEntry, has_end_mark, reaches_end, read_index
+from jetbus.journal.index import RECORD_BYTES, IndexEntry, has_end_mark, reaches_end, read_first_seq, unpack
 from jetbus.journal.log import Log, SegmentPiece, SpanPiece, read_entries
-from jetbus.journal.parquet import Span
-from jetbus.journal.segment import SCHEMA, SCHEMA_BYTES_MAX, Layout, Segment, find_layout, list_segments
+from jetbus.journal.parquet import Span, read_manifest
+from jetbus.journal.segment import (
+    SCHEMA,
+    SCHEMA_BYTES_MAX,
+    SEGMENT,
+    Layout,
+    Segment,
+    find_layout,
+    list_segments,
+    open_regular,
+    read_regular,
+)
 
 
 @dataclass(frozen=True)
@@ -37,16 +47,17 @@ class Problem:
 
 
 def verify(directory: str | os.PathLike[str]) -> list[Problem]:
-    """Check a whole journal and return its problems. A writer may write meanwhile."""
+    """Check a whole journal and return its problems in order of seq. A writer may write meanwhile."""
     log = Log(Path(directory))
     view = log.view()
     problems = list(_check_chain(log, view.pieces))
     for piece in view.pieces:
         found = _check_span(log, piece) if isinstance(piece, SpanPiece) else _check_segment(log, piece)
         problems += found
-    problems += [*_check_indexes(log), *_check_end(log, view.last)]
+    problems += [*_check_file_types(log), *_check_indexes(log), *_check_end(log, view.last)]
     # Snapshots are compared with trees from the log, which must be intact for that.
-    return problems or list(_check_snapshots(log, view.first, view.last))
+    problems = problems or list(_check_snapshots(log, view.first, view.last))
+    return sorted(problems, key=lambda problem: problem.seq)
 
 
 def _relative_name(log: Log, path: Path) -> str:
@@ -58,27 +69,42 @@ def _name_piece(log: Log, piece: SpanPiece | SegmentPiece) -> str:
 
 
 def _check_chain(log: Log, pieces: tuple[SpanPiece | SegmentPiece, ...]) -> Iterator[Problem]:
-    """Yield missing events between pieces, and instants that go back."""
+    """Yield missing and doubled events between pieces, and instants that go back."""
     for before, after in pairwise(pieces):
-        if after.first != before.last + 1:
-            missing = f"events {before.last + 1} to {after.first - 1} are missing before it"
-            yield Problem(_name_piece(log, after), after.first, missing)
+        name = _name_piece(log, after)
+        if after.first > before.last + 1:
+            yield Problem(name, after.first, f"events {before.last + 1} to {after.first - 1} are missing before it")
+        elif after.first <= before.last:
+            yield Problem(name, after.first, f"{_name_piece(log, before)} before it ends with event {before.last}")
         if after.ts_min_us < before.ts_max_us:
-            yield Problem(
-                _name_piece(log, after), after.first, "its first event is earlier than the last event before it"
-            )
+            yield Problem(name, after.first, "its first event is earlier than the last event before it")
+
+
+def _check_file_types(log: Log) -> Iterator[Problem]:
+    """Yield pipes, folders and the like that have the name of a segment; readers ignore them."""
+    for path in sorted(log.directory.glob(f"*{SEGMENT}")):
+        if path.exists() and not path.is_file():
+            seq = int(path.stem) if path.stem.isdecimal() else 0
+            yield Problem(_relative_name(log, path), seq, "it is not a regular file; remove it")
 
 
 def _check_segment(log: Log, piece: SegmentPiece) -> Iterator[Problem]:
     name = _relative_name(log, piece.segment.path)
-    if piece.first != piece.segment.first_seq:
-        yield Problem(name, piece.first, f"its name says that it begins with event {piece.segment.first_seq}")
     try:
-        with piece.segment.path.open("rb", buffering=0) as file:
+        with open_regular(piece.segment.path) as file:
             layout = find_layout(file.read(SCHEMA_BYTES_MAX))
-            for entry in piece.entries:
-                yield from _check_batch(name, file.fileno(), piece.segment, layout, entry)
-    except FileNotFoundError:  # dropped or compacted since the view was snapshot
+            problems = chain.from_iterable(
+                _check_batch(name, file.fileno(), piece.segment, layout, entry) for entry in piece.entries
+            )
+            if (first := next(problems, None)) is None:
+                return
+            found = read_first_seq(piece.segment) if first.seq == piece.first else None
+            if found is None or found == piece.first:
+                yield from [first, *problems]
+            else:
+                text = f"its name says that it begins with event {piece.first}, but its first event is {found}"
+                yield Problem(name, piece.first, text)
+    except FileNotFoundError:  # dropped or compacted since the view was taken
         return
 
 
@@ -105,29 +131,38 @@ def _is_chain(seqs: pa.Array, first: int, count: int) -> bool:
 
 
 def _check_indexes(log: Log) -> Iterator[Problem]:
-    """Yield sealed segments whose index is missing or incomplete."""
-    for piece in log.view().pieces:
-        if isinstance(piece, SpanPiece):
-            continue
-        segment, name = piece.segment, _relative_name(log, piece.segment.index_path)
+    """Yield segments whose index is missing, incomplete or that of another segment."""
+    upto = read_manifest(log.directory).upto
+    segments = [segment for segment in list_segments(log.directory) if segment.first_seq > upto]
+    for segment in segments:
         try:
-            size_bytes = segment.path.stat().st_size
-            sealed = has_end_mark(segment) or segment.first_seq < list_segments(log.directory)[-1].first_seq
-            index_bytes = segment.index_path.stat().st_size
+            yield from _check_index(log, segment, is_last=segment is segments[-1])
         except FileNotFoundError:
             if segment.path.exists():
-                yield Problem(name, piece.first, f"the index is missing; {_REBUILT_LATER}")
-            continue
-        named = read_index(segment.index_path)
-        if not sealed or segment not in list_segments(log.directory):
-            continue
-        if index_bytes != len(named) * RECORD_BYTES:
-            text = f"record {len(named)} is damaged; {index_bytes // RECORD_BYTES} should be there; {_REBUILT_LATER}"
-            yield Problem(name, named[-1].seq_last + 1 if named else piece.first, text)
-        elif not reaches_end(named, size_bytes):
-            end = named[-1].end if named else 0
-            text = f"it ends at byte {end}, but its segment has {size_bytes}; {_REBUILT_LATER}"
-            yield Problem(name, named[-1].seq_last + 1 if named else piece.first, text)
+                text = f"the index is missing; {_REBUILT_LATER}"
+                yield Problem(_relative_name(log, segment.index_path), segment.first_seq, text)
+        except JournalError as error:
+            yield Problem(_relative_name(log, segment.index_path), segment.first_seq, str(error))
+
+
+def _check_index(log: Log, segment: Segment, *, is_last: bool) -> Iterator[Problem]:
+    name, first = _relative_name(log, segment.index_path), segment.first_seq
+    size_bytes = segment.path.stat().st_size
+    is_sealed = has_end_mark(segment) or not is_last
+    data = read_regular(segment.index_path)
+    named = unpack(data)
+    if named and named[0].seq_first != first:
+        text = f"its name says that it begins with event {first}, but its first record is of event {named[0].seq_first}"
+        yield Problem(name, first, text)
+    elif not is_sealed or not segment.path.exists():  # being written, or dropped meanwhile
+        return
+    elif len(data) != len(named) * RECORD_BYTES:
+        text = f"record {len(named)} is damaged; {len(data) // RECORD_BYTES} should be there; {_REBUILT_LATER}"
+        yield Problem(name, named[-1].seq_last + 1 if named else first, text)
+    elif not reaches_end(named, size_bytes):
+        end = named[-1].end if named else 0
+        text = f"it ends at byte {end}, but its segment has {size_bytes}; {_REBUILT_LATER}"
+        yield Problem(name, named[-1].seq_last + 1 if named else first, text)
 
 
 _REBUILT_LATER = "the next writer rebuilds it from its segment"

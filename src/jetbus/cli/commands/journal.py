@@ -10,7 +10,7 @@ import click
 
 from jetbus.cli.command import DURATION, Example, Family, command
 from jetbus.cli.commands.journal_export import export
-from jetbus.cli.errors import Code, usage_error
+from jetbus.cli.errors import Code, print_message, usage_error
 from jetbus.cli.journals import explain_errors, get_folder, open_journal
 from jetbus.cli.output import Output
 from jetbus.cli.progress import show_bar
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 journals = Family("journal", help="Inspect, verify, compact, prune and export journals.")
 
 _folder = click.argument("folder", metavar="[DIR]", required=False)
+PROBLEMS_SHOWN = 10
+"""Problems that `jet journal verify` lists unless it is asked for all."""
 # Powers of ten, as the sellers of disks count.
 _BYTES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -66,12 +68,13 @@ def _format_instants(stats: Stats) -> dict[str, str | None]:
 @command(
     examples=[
         Example("jet journal verify log", "exit code 7 if it is damaged"),
-        Example("jet journal verify log --output jsonl", "list the damage, for a script"),
+        Example("jet journal verify log --all --output jsonl", "list all damage, for a script"),
     ],
     bus=False,
 )
 @_folder
-def verify(form: str | None, folder: str | None) -> int:
+@click.option("--all", "list_all", is_flag=True, help=f"list all problems, not only the first {PROBLEMS_SHOWN}")
+def verify(form: str | None, folder: str | None, list_all: bool) -> int:
     """Verify the journal in DIR: checksums, order, indexes and snapshots. If it is damaged, the exit code is 7."""
     with explain_errors():
         from jetbus.journal import verify as problems_of
@@ -79,7 +82,9 @@ def verify(form: str | None, folder: str | None) -> int:
         with show_bar("verify"):
             found = problems_of(get_folder(folder))
     with Output(("file", "seq", "text"), form, value="text", empty="the journal is intact") as out:
-        out.put_all(map(dataclasses.asdict, found))
+        out.put_all(map(dataclasses.asdict, found if list_all else found[:PROBLEMS_SHOWN]))
+    if len(found) > PROBLEMS_SHOWN and not list_all:
+        print_message(f"{len(found)} problems, of which the first {PROBLEMS_SHOWN} are listed; --all lists all of them")
     return Code.NOT_MET if found else Code.OK
 
 
