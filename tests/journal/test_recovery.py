@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jetbus.journal import Settings, Writer
+from jetbus.journal import Settings, Writer, verify
 from jetbus.journal.index import RECORD_BYTES, IndexEntry, read_index
 from jetbus.journal.recovery import recover
 from jetbus.journal.segment import PLAIN, Segment, list_segments, locate_segment
@@ -147,13 +147,38 @@ def test_end_mark_cut_at_every_byte(torn: Torn) -> None:
 
 
 def test_every_byte_of_the_last_batch_flipped(torn: Torn) -> None:
-    """A wrong bit anywhere in the last batch is noticed by its checksum, and the batch is cut."""
+    """A wrong bit in a batch that the index names is damage, also after a kill: nothing is cut, its seqs are lost."""
     last = torn.entries[-1]
     for position in range(last.position, last.end):
         wrong = bytearray(torn.data)
         wrong[position] ^= 1 << position % 8
         torn.damage(bytes(wrong), torn.index)
-        torn.check(len(BATCHES) - 1, cut_bytes=last.length)
+        found = recover(torn.copy)
+        assert (found.last_seq, found.cut_bytes, found.lost) == (last.seq_last, 0, ((last.seq_first, last.seq_last),))
+        assert torn.segment.path.read_bytes()[: last.end] == wrong
+
+
+def test_flipped_bit_after_a_kill(torn: Torn) -> None:
+    """The writer after a kill records a gap for a damaged batch and reuses no seq; verify reports the batch."""
+    last = torn.entries[-1]
+    wrong = bytearray(torn.data)
+    wrong[last.end - 20] ^= 1
+    torn.damage(bytes(wrong), torn.index)
+    (torn.copy / "lock").write_text("4711\n")
+    with Writer(torn.copy, Settings(fsync="never")) as writer:
+        assert writer.seq == last.seq_last + 2, "the gap comes first"
+        write_changes(writer, 100, 101)
+    assert [problem.seq for problem in verify(torn.copy)] == [last.seq_first]
+    rows = rows_of(torn.copy, from_segment=last.seq_last + 1)
+    assert [(row["seq"], row["event"]) for row in rows] == [(last.seq_last + 1, "gap"), (last.seq_last + 2, "change")]
+    assert f"events {last.seq_first} to {last.seq_last} are damaged or missing" in rows[0]["detail"]
+
+
+def test_batch_that_did_not_reach_the_disk(torn: Torn) -> None:
+    """After a power loss, a last batch of zeros was never written, whatever the index says: it is cut."""
+    last = torn.entries[-1]
+    torn.damage(torn.data[: last.position] + bytes(last.length), torn.index)
+    torn.check(len(BATCHES) - 1, cut_bytes=last.length)
 
 
 def test_damage_in_the_middle_is_left_and_counted(torn: Torn) -> None:
@@ -233,7 +258,7 @@ def test_schema_is_the_same_for_all(torn: Torn) -> None:
 
 NURSERY = """
 import os, sys, time
-from jetbus.journal import Settings, Writer
+from jetbus.journal import Settings, Writer, verify
 
 def load(directory, fsync, keep_bytes, number, said):
     writer = Writer(directory, Settings(fsync=fsync, segment_bytes=20_000, keep_bytes=keep_bytes or None))

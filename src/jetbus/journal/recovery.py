@@ -7,14 +7,15 @@ the previous writer neither closed the journal nor sealed that segment:
     index      1-10        11-20
     result     kept        kept         kept         cut
 
-**Torn.** Batches that the index names are kept if their checksums match. Complete batches after those are kept if Arrow
-finds nothing wrong with them and their seqs are consecutive, so neither a lost index nor a writer killed between batch
-and index costs an event. The rest is cut; it was never acknowledged.
+**Torn.** Complete batches after those that the index names are kept if Arrow finds nothing wrong with them and their
+seqs are consecutive, so neither a lost index nor a writer killed between batch and index costs an event. The rest is
+cut; it was never acknowledged. After a power loss the index may be on disk before its batches. The file then ends
+within the last of them, or has blocks of zeros: such records are cut, too.
 
-**Damaged.** After a clean stop, in a sealed segment, or up to a seq that is known to be committed, a batch that cannot
-be read is damage, and nothing is deleted. A batch named by the index stays in place; bytes that no record names are
-moved to ``damaged/``. The seqs are never used again, and ``Recovered.lost`` lists them for the ``gap`` event that the
-writer records.
+**Damaged.** Any other batch that the index names was written, and its events may have been acknowledged. If it cannot
+be read, that is damage, and nothing is deleted: the batch stays in place. So do, after a clean stop, in a sealed
+segment, or up to a seq that is known to be committed, bytes that no record names; they are moved to ``damaged/``. The
+seqs are never used again, and ``Recovered.lost`` lists them for the ``gap`` event that the writer records.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ from jetbus.journal.segment import (
 
 DAMAGED = "damaged"
 """Folder for unreadable bytes of segments that no index record names."""
+
+BLOCK_BYTES = 4096
+"""Size of the blocks in which file systems write."""
+ZEROS_MIN = 64
+"""Zeros in the part of a block that count as unwritten. Batches are padded with fewer."""
 
 _log = logging.getLogger("jetbus.journal")
 
@@ -144,11 +150,9 @@ def _repair_last_segment(
         data = memoryview(file.read())
         named = read_index(segment.index_path)
         torn = torn and not _was_sealed(data)
-        # After a power loss the index may be on disk before its batches: such records at the end are cut, too.
-        wrong = [not _is_intact(entry, data) for entry in named]
-        while torn and wrong and wrong[-1] and named[len(wrong) - 1].seq_last > committed_seq:
-            wrong.pop()
-        entries = named[: len(wrong)]
+        entries = list(named)
+        while torn and entries and entries[-1].seq_last > committed_seq and _is_unwritten(entries[-1], data):
+            entries.pop()
         # The index may also be behind: a writer was killed between batch and index, or the index was lost.
         if len(entries) == len(named):
             read = read_batches if torn else read_all_batches
@@ -170,6 +174,17 @@ def _repair_last_segment(
 
 def _is_intact(entry: IndexEntry, data: memoryview) -> bool:
     return entry.end <= len(data) and crc32(data[entry.position : entry.end]) == entry.crc
+
+
+def _is_unwritten(entry: IndexEntry, data: memoryview) -> bool:
+    """Return whether bytes of a batch never reached the disk: the file ends within them, or a block has only zeros."""
+    if _is_intact(entry, data):
+        return False
+    if entry.end > len(data):
+        return True
+    blocks = range(entry.position // BLOCK_BYTES * BLOCK_BYTES, entry.end, BLOCK_BYTES)
+    parts = (data[max(start, entry.position) : min(start + BLOCK_BYTES, entry.end)] for start in blocks)
+    return any(len(part) >= ZEROS_MIN and not any(part) for part in parts)
 
 
 def _seal(segment: Segment, descriptor: int, data: memoryview, end: int, found: _RecoveryState, *, torn: bool) -> None:
