@@ -718,10 +718,9 @@ def recorded_now(directory: Path) -> dict[str, Any]:
     return {row["path"]: None if row["value"] is None else json.loads(row["value"]) for row in tree}
 
 
-@pytest.mark.parametrize("fsync", ["always", "interval"])
-def test_what_was_missed_is_made_good(fsync: str, start_daemon: StartDaemon, directory: Path) -> None:
+def test_what_was_missed_is_made_good(start_daemon: StartDaemon, directory: Path) -> None:
     """After a gap the journal knows what is there: what changed, came and went in it is told again as it is now."""
-    options = ("--journal-fsync", fsync, "--journal-buffer-mb", "1", "--journal-flush-ms", "10")
+    options = ("--journal-fsync", "interval", "--journal-buffer-mb", "1", "--journal-flush-ms", "10")
     daemon = start_daemon("--journal", str(directory), *options)
     with daemon.connect() as owner, daemon.connect() as other:
         for path in ("d/changed", "d/removed", "d/again", "d/quiet", "d/big"):
@@ -758,10 +757,52 @@ def test_what_was_missed_is_made_good(fsync: str, start_daemon: StartDaemon, dir
     }
 
 
-@pytest.mark.parametrize("fsync", ["always", "interval"])
-def test_disk_full(fsync: str, start_daemon: StartDaemon, directory: Path) -> None:
+def test_always_waits_for_a_full_disk(start_daemon: StartDaemon, directory: Path) -> None:
+    """With ``always`` nothing is acknowledged and no event is sent while the disk is full; both follow later."""
+    daemon = start_daemon("--journal", str(directory), "--journal-fsync", "always", "--journal-flush-ms", "10")
+    with daemon.connect() as owner, daemon.connect() as fetcher:
+        owner.result("add", {"path": "d/x", "value": 0})
+        fetcher.result("fetch", {"id": "f", "path": {"equals": "d/x"}})
+        assert fetcher.receive()["params"]["value"] == 0
+        limit_files(daemon, FILE_BYTES)
+        text = os.urandom(BIG_BYTES // 2).hex()
+        owner.send({"id": 1, "method": "change", "params": {"path": "d/x", "value": text}})
+        until(lambda: json.loads(daemon.http("/health")[2])["status"] == "journal failing")
+        assert daemon.metrics()["jetbus_journal_failing"] == 1
+        for wire in (owner, fetcher):
+            with pytest.raises(TimeoutError):
+                wire.receive(within_s=0.2)
+        limit_files(daemon, resource.RLIM_INFINITY)
+        assert owner.receive() == {"id": 1, "result": True}
+        assert fetcher.receive()["params"]["value"] == text
+        assert json.loads(journal.open(directory).history("d/x")["value"].to_pylist()[-1]) == text
+
+
+def test_always_closes_who_waits_in_vain(start_daemon: StartDaemon, directory: Path) -> None:
+    """With ``always`` a peer whose events had to be dropped is closed and never acknowledged; others can connect."""
+    options = ("--journal-fsync", "always", "--journal-buffer-mb", "1", "--journal-flush-ms", "10")
+    daemon = start_daemon("--journal", str(directory), *options)
+    with daemon.connect() as owner:
+        owner.result("add", {"path": "d/x", "value": 0})
+        limit_files(daemon, FILE_BYTES)
+        with contextlib.suppress(OSError):
+            for number in range(15):
+                text = os.urandom(BIG_BYTES // 2).hex()
+                owner.send({"id": number, "method": "change", "params": {"path": "d/x", "value": [number, text]}})
+        assert owner.await_closed() == []
+    until(lambda: "journal_fsync is always, and what they wait for is lost" in daemon.stderr())
+    limit_files(daemon, resource.RLIM_INFINITY)
+    until(lambda: daemon.metrics()["jetbus_journal_failing"] == 0)
+    with daemon.connect() as peer:
+        peer.result("add", {"path": "d/y", "value": 1})
+        events = committed(daemon, directory)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert any(event["event"] == "gap" for event in events)
+
+
+def test_disk_full(start_daemon: StartDaemon, directory: Path) -> None:
     """While the disk refuses the bus goes on and everybody is told; when it takes again a gap is recorded."""
-    options = ("--journal-fsync", fsync, "--journal-buffer-mb", "1", "--journal-flush-ms", "10")
+    options = ("--journal-fsync", "interval", "--journal-buffer-mb", "1", "--journal-flush-ms", "10")
     daemon = start_daemon("--journal", str(directory), *options)
     with daemon.connect() as owner, daemon.connect() as fetcher:
         owner.result("add", {"path": "d/x", "value": 0})

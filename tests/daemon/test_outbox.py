@@ -137,7 +137,13 @@ def test_what_has_arrived_is_answered_at_once(story: Story) -> None:
 def test_commits_are_shared(story: Story) -> None:
     """A commit before writing is shared by all connections that bring something in the same turn."""
     commits: list[int] = []
-    story.flow.commit = lambda: commits.append(1)
+    story.outbox.has_session = True
+
+    def commit() -> bool:
+        commits.append(1)
+        return True
+
+    story.flow.commit = commit
     for path in ("a", "b"):
         story.flow.gather()
         story.change(path, 1)

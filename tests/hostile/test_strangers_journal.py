@@ -100,12 +100,13 @@ def make_bomb(directory: Path) -> None:
     """Add a batch of a few kilobytes that expands beyond the limit."""
     value = '"' + "0" * (1 << 26) + '"'
     rows = [value] * (BATCH_BYTES_MAX // len(value) + 1)
-    columns = {
+    last_us = jetbus.journal.open(directory).offsets().popitem()[1]["last_ts"] or 0
+    columns: dict[str, list[object]] = {
         "seq": list(range(11, 11 + len(rows))),
-        "ts": [jetbus.journal.open(directory).offsets().popitem()[1]["last_ts"]] * len(rows),
+        "ts": [last_us] * len(rows),
         "event": ["change"] * len(rows),
         "path": ["plant/speed"] * len(rows),
-        "value": rows,
+        "value": [*rows],
     }
     arrays = [pa.array(columns.get(field.name, [None] * len(rows)), field.type) for field in PLAIN.schema]
     sink = pa.BufferOutputStream()
@@ -113,9 +114,8 @@ def make_bomb(directory: Path) -> None:
     stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=PLAIN.schema))
     message = memoryview(sink.getvalue())[len(PLAIN.schema_bytes) :]
     assert len(message) < 100_000
-    instants = (columns["ts"][0], columns["ts"][0])
     segment = OpenSegment(directory, 11, PLAIN, durable=False, opened_s=0)
-    segment.append(message, len(rows), instants, sync=False)
+    segment.append(message, len(rows), (last_us, last_us), sync=False)
     segment.seal()
 
 
@@ -161,7 +161,11 @@ def put_pipe(name: str) -> Callable[[Path], None]:
 
 def nest(name: str) -> Callable[[Path], None]:
     """Return a function that writes a JSON file of a journal with a hundred thousand brackets."""
-    return lambda directory: (directory / name).write_text("[" * 100_000) and None
+
+    def write(directory: Path) -> None:
+        (directory / name).write_text("[" * 100_000)
+
+    return write
 
 
 STRANGE_FILES: dict[str, tuple[Callable[[Path], None], str, str]] = {

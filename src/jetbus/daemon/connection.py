@@ -106,6 +106,7 @@ class Connection(asyncio.Protocol):
         # A process or certificate may be a user's already; ``authenticate`` can still replace that.
         session.auth = self._auth_without_password()
         self.outbox.audiences = session.fetches.values()
+        self.outbox.has_session = True
         self.outbox.label = f"peer #{session.number} ({self.kind} {self.address})"
         self.session = session
         self._daemon.opened(self)

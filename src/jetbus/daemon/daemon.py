@@ -175,9 +175,22 @@ class Daemon:
 
         self.bus.record = self.journaling.writer
         self.flow.commit = self.journaling.commit_first
+        self.journaling.on_missed = self._close_unsent
         self.bus.history_worker = self._history_worker = Aside(self.loop, "jetd-past")
         self._history_worker.turns = self.turns
         self.bus.history = JournalApi(self, self.journaling)
+
+    def _close_unsent(self) -> None:
+        """Close the peers that wait for an answer or an event which the journal will never have."""
+        unsent = [connection for connection in self.connections if connection.outbox.has_unsent]
+        for connection in unsent:
+            connection.outbox.abort()
+        if unsent:
+            log.error(
+                "%d peers are closed: journal_fsync is always, and what they wait for is lost; %s",
+                len(unsent),
+                self.journaling.problem if self.journaling else "",
+            )
 
     # -- start and stop
 

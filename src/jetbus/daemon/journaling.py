@@ -6,7 +6,9 @@ Events are appended on the event loop and written by a thread, one write at a ti
     thread                               write and perhaps fsync         write
 
 The loop never waits for the disk, however slow it is, with one exception: ``journal_fsync = always`` promises that
-no event goes out before it is on disk, so the loop waits for every commit. ``waited_s`` counts that time.
+no event goes out before it is on disk, so the loop waits for every commit. ``waited_s`` counts that time. If a commit
+fails, outboxes hold back what they have until one succeeds. Once events had to be dropped, that will never be: then
+``on_missed`` closes the peers that wait for an answer or an event.
 
 A query about the past has to see everything that happened before it. ``bring_up_to_date`` returns a ``JournalSeam``:
 all events before the seam are being written, and events after it are collected in memory if they are wanted. Threads
@@ -112,12 +114,15 @@ class Journaling:
         """Time that the loop has waited for the disk, in total and at most; only ``always`` makes it wait."""
         self.record_present: Callable[[Iterable[str] | None], None] = lambda _paths: None
         """Record the present elements at these paths, or all of them. Set by the journal's API."""
+        self.on_missed: Callable[[], None] = lambda: None
+        """Called with ``always`` when events were dropped. Set by the daemon."""
+        self._reported_missed = 0
         self._missed: set[str] = set()
         """Paths of dropped events whose present elements are still to be recorded."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def commit_first(self) -> Callable[[], object] | None:
+    def commit_first(self) -> Callable[[], bool] | None:
         """Function to call before anything is sent, if nothing may be sent before it is on disk."""
         return self._commit_before_send if self._always else None
 
@@ -166,13 +171,17 @@ class Journaling:
         else:
             self._overdue = True
 
-    def _commit(self) -> None:
-        """Write all appended events and wait for the disk."""
+    def _commit(self) -> bool:
+        """Write all appended events and wait for the disk; return whether they are on it."""
         began_s = time.monotonic()
-        self.writer.commit()
+        done = self.writer.commit()
         waited_s = time.monotonic() - began_s
         self.waited_s += waited_s
         self.waited_longest_s = max(self.waited_longest_s, waited_s)
+        if self.writer.missed > self._reported_missed:
+            self._reported_missed = self.writer.missed
+            self.on_missed()
+        return done
 
     def _write_in_thread(self) -> None:
         """Hand all appended events to the thread."""
@@ -221,9 +230,8 @@ class Journaling:
         if (self._waiting_seams or self._overdue) and self._timer is not None:
             self._write_in_thread()
 
-    def _commit_before_send(self) -> None:
-        if self.writer.pending:
-            self._commit()
+    def _commit_before_send(self) -> bool:
+        return not self.writer.pending or self._commit()
 
     def bring_up_to_date(self, wanted: Callable[[str], bool] | None = None, events_max: int = 0) -> JournalSeam:
         """Start writing all appended events, without waiting; collect later events of wanted paths."""

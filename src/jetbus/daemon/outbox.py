@@ -46,6 +46,8 @@ log = logging.getLogger("jetbus.outbox")
 
 DRAIN_BYTES = 256 * 1024
 """Bytes of a slow peer's queue that are handed to the socket at once."""
+HOLD_S = 0.1
+"""Wait before the disk is tried again for the outboxes that it holds up."""
 LARGE_BYTES = 16 * 1024
 """Several parts are handed to the socket without being joined if the last one is that large: a copy costs more."""
 BATCH_BYTES = 64 * 1024
@@ -75,8 +77,10 @@ class Flow:
     sent: int = 0
     """Writes done."""
     sent_bytes: int = 0
-    commit: Callable[[], object] | None = None
-    """Called before anything is written, where nobody may hear of what is not yet on disk."""
+    commit: Callable[[], bool] | None = None
+    """Called before anything is written, where nobody may hear of what is not yet on disk; True if all of it is."""
+    held: dict[SocketOutbox, None] = field(default_factory=dict)
+    """Outboxes that wait for the disk."""
     _dirty: list[SocketOutbox] = field(default_factory=list)
     _gathering: bool = False
 
@@ -90,6 +94,21 @@ class Flow:
         if not self._dirty and not self._gathering:
             self.loop.call_soon(self.flush)
         self._dirty.append(outbox)
+
+    def may_write(self, outbox: SocketOutbox) -> bool:
+        """Return whether everything is on disk that has to be; if not, the outbox is released when it is."""
+        if self.commit is None or not outbox.has_session or self.commit():
+            return True
+        if not self.held:
+            self.loop.call_later(HOLD_S, self._release)
+        self.held[outbox] = None
+        return False
+
+    def _release(self) -> None:
+        # Those that still may not write are held again.
+        held, self.held = self.held, {}
+        for outbox in held:
+            outbox.release()
 
     def gathered(self) -> None:
         """Finish handling messages: write what they have caused."""
@@ -155,6 +174,7 @@ class SocketOutbox:
         "_closed",
         "_dropped",
         "_flow",
+        "_full",
         "_gathered_bytes",
         "_head",
         "_last",
@@ -168,6 +188,7 @@ class SocketOutbox:
         "_windows",
         "audiences",
         "conflated",
+        "has_session",
         "label",
         "on_abort",
         "slow",
@@ -188,6 +209,10 @@ class SocketOutbox:
         self._last: Audience | _CoexistingChunks | None = None
         """The audience whose open chunk is the last part, or those whose open chunks are the last parts."""
         self.slow = False
+        self.has_session = False
+        """True once the peer can be sent events and responses, not only pages."""
+        self._full = False
+        """True if the socket takes no more; else a slow outbox waits for the disk."""
         self._queue: list[bytes | _Window] = []
         self._head = 0
         """Index of the first queued frame that is not yet written."""
@@ -222,6 +247,11 @@ class SocketOutbox:
     def unread_bytes(self) -> int:
         """Bytes written or queued that the peer has not taken; once it does, ``resume`` is called."""
         return 0 if self._closed else self._queued_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def has_unsent(self) -> bool:
+        """True if something waits here that was not handed to the socket yet."""
+        return bool(self._parts) or self._head < len(self._queue)
 
     # -- what the bus puts in
 
@@ -398,6 +428,10 @@ class SocketOutbox:
 
     def flush(self) -> None:
         """Write what was gathered in this turn."""
+        # Before the first byte, because what has left cannot be taken back if the disk fails.
+        if self._parts and not self._flow.may_write(self):
+            self._stop_writing()
+            return
         parts = self._take_gathered()
         if not parts:
             return
@@ -444,24 +478,32 @@ class SocketOutbox:
         self._write(b"".join(parts[first:]))
 
     def _prepare(self, size: int) -> None:
-        """Count bytes that are about to be written, and commit the journal before them if it has to come first."""
-        flow = self._flow
-        # Before the first byte, because what has left cannot be taken back if the disk fails.
-        if flow.commit is not None:
-            flow.commit()
-        flow.sent += 1
-        flow.sent_bytes += size
+        """Count bytes that are about to be written."""
+        self._flow.sent += 1
+        self._flow.sent_bytes += size
 
     def pause(self) -> None:
         """Stop writing, because the socket is full; queue what was gathered."""
+        self._full = True
+        self._stop_writing()
+
+    def _stop_writing(self) -> None:
         gathered = self._take_gathered()
         # It was put in before the socket was full, so it is queued before anything that comes later.
         if gathered:
             self._enqueue(b"".join(gathered))
         self._set_slow(True)
 
+    def release(self) -> None:
+        """Write what was held until it was on disk, unless the socket is full."""
+        if not self._full and not self._closed:
+            self.resume()
+
     def resume(self) -> None:
         """Write what is queued, as far as the socket takes it."""
+        self._full = False
+        if not self._flow.may_write(self):
+            return
         self.slow = False  # a write that fills the socket again sets it
         while self._head < len(self._queue) and not self.slow:
             data = self._dequeue()

@@ -80,5 +80,5 @@ def _follow(data: memoryview, table: int, number: int) -> int | None:
     at = _find_field(data, table, number)
     if at is None:
         return None
-    (offset,) = struct.unpack_from("<I", data, at)
+    offset: int = struct.unpack_from("<I", data, at)[0]
     return at + offset

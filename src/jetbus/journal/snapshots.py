@@ -192,10 +192,8 @@ def _explain_unknown_tree(log: Log, seq: int, damages: list[JournalDamaged]) -> 
         return damages[0]
     # The cause of each; the advice behind the semicolon is the same for all.
     listed = ", ".join(str(damage).partition(";")[0] for damage in damages[:DAMAGES_SHOWN])
-    first = f", the first {DAMAGES_SHOWN}" if damages[DAMAGES_SHOWN:] else ""
-    text = (
-        f"{unknown}: {len(damages)} parts cannot be read{first}: {listed}; restore them from a backup; verify lists all"
-    )
+    some = f", the first {DAMAGES_SHOWN}" if damages[DAMAGES_SHOWN:] else ""
+    text = f"{unknown}: {len(damages)} parts cannot be read{some}: {listed}; restore them from a backup"
     return JournalDamaged(text, next_seq=damages[-1].next_seq)
 
 
