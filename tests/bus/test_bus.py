@@ -419,11 +419,6 @@ class Aside:
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self.delays.append((delay_s, then))
 
-    def in_turn(self, then: Callable[[], None]) -> None:
-        then()
-
-    def be_fair(self) -> None: ...
-
     def go(self) -> None:
         """Do the next piece of work."""
         work, done = self.work.pop(0)

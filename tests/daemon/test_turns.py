@@ -18,7 +18,9 @@ NOWHERE: dict[str, Any] = {"tcp": None, "ws": None, "unix": None, "binary": None
 
 
 class Open(MemoryTransport):
-    """A transport from which reading can go on."""
+    """A transport from which reading can stop and go on."""
+
+    def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
@@ -68,11 +70,9 @@ def test_all_that_is_handled_at_once_shares_some_turns() -> None:
 
     async def run() -> list[float]:
         daemon = Daemon(Config(**NOWHERE, turn_us_max=int(turn_s * 1e6)))
-        quiet = StreamConnection(daemon, "tcp")
-        quiet.connection_made(MemoryTransport())
 
         def measure_turn() -> float:
-            daemon.turns.serve(quiet)
+            daemon.turns.serve()
             return daemon.bus.turn_ends - daemon.bus.now
 
         alone_s = measure_turn()
@@ -102,3 +102,45 @@ def test_heavy_connections_rest_after_long_work() -> None:
         return passes
 
     assert asyncio.run(run()) > 10
+
+
+class Interrupted(StreamConnection):
+    """A connection whose turn is over although it has done nothing: another process had the processor meanwhile."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        super().__init__(daemon, "tcp")
+        self.connection_made(Open())
+
+    def cut(self, message: bytes) -> None:
+        """Receive a message in a turn that is over from the start."""
+        self.handle([message], ends=0.0)
+
+    @property
+    def is_heavy(self) -> bool:
+        return bool(self._heavy_until)
+
+
+ECHO = b'{"id":1,"method":"echo","params":[]}'
+LONG_ECHO = b'{"id":2,"method":"echo","params":["%b"]}' % (b"x" * 2000)
+CUT_WORK = {
+    "nothing is left": (ECHO, False),
+    "a rest that takes a moment": (LONG_ECHO, False),
+    "a rest that takes a turn": (b"[" + b",".join([LONG_ECHO] * 3000) + b"]", True),
+}
+
+
+@pytest.mark.parametrize(("message", "heavy"), CUT_WORK.values(), ids=CUT_WORK)
+def test_a_busy_machine_makes_no_connection_heavy(message: bytes, heavy: bool) -> None:
+    """A connection stays heavy only if the rest of its work took long; one whose turn was interrupted does not."""
+
+    async def run() -> tuple[bool, int]:
+        daemon = Daemon(Config(**NOWHERE, turn_us_max=2000))
+        connection = Interrupted(daemon)
+        connection.cut(message)
+        async with asyncio.timeout(60):
+            while daemon.turns.heavy_count:
+                await asyncio.sleep(0)
+        daemon.flow.flush()
+        return connection.is_heavy, connection.transport.written.count(b'"result"')  # type: ignore[attr-defined]
+
+    assert asyncio.run(run()) == (heavy, message.count(b"echo"))

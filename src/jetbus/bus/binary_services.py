@@ -415,7 +415,6 @@ def _unfetch(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(number)
     bus.fetches.leave(session, fetch_id)
-    bus.worker.be_fair()
     return b""
 
 

@@ -645,8 +645,11 @@ class Bus:
 
     def fetch_in_turn(self, session: Session, then: Callable[[], None]) -> None:
         """Begin a fetch when it is the session's turn; its next messages wait for that."""
-        session.held, session.put_off = True, then
-        self.worker.in_turn(partial(self.begin_put_off, session))
+        if session.on_put_off is None:
+            then()
+        else:
+            session.held, session.put_off = True, then
+            session.on_put_off()
 
     @staticmethod
     def begin_put_off(session: Session) -> None:

@@ -483,7 +483,7 @@ class Preparation:
         """Look at all elements, a few in each step."""
         known, look = self._known, self._look
         for count, element in enumerate(list(self._tree.candidates(self._audience.rule))):
-            if not count % STEP:
+            if count % STEP == STEP - 1:
                 yield
             known[element] = element.value, element.description, element.meta, element.access, look(element)
 

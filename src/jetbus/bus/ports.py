@@ -94,12 +94,6 @@ class Worker(Protocol):
     def later(self, delay_s: float, then: Callable[[], None], /) -> None:
         """Run ``then`` after a delay."""
 
-    def in_turn(self, then: Callable[[], None], /) -> None:
-        """Run ``then``, which begins a fetch, in the turn of its peer."""
-
-    def be_fair(self) -> None:
-        """Keep the order between the messages of several peers for a moment: a fetch has ended."""
-
 
 class Users(Protocol):
     """The users that may authenticate. Calls that check or change something may block; refusals are ``JetError``s."""
@@ -240,11 +234,6 @@ class ImmediateWorker:
 
     def later(self, _delay_s: float, then: Callable[[], None]) -> None:
         then()
-
-    def in_turn(self, then: Callable[[], None]) -> None:
-        then()
-
-    def be_fair(self) -> None: ...
 
 
 class DiscardingOutbox:

@@ -197,7 +197,6 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(Raw(fetch_id))
     bus.fetches.leave(session, fetch_id)
-    bus.worker.be_fair()
     return session.dialect.done
 
 
@@ -291,7 +290,7 @@ def _find_in_steps(
     known: dict[Element, tuple[bytes | None, Description, Meta | None, Access | None, Any]] = {}
     candidates, turn = list(bus.tree.candidates(rule)), bus.turn_ends
     for count, element in enumerate(candidates):
-        if not count % STEP:
+        if count % STEP == STEP - 1:
             yield
         known[element] = element.value, element.description, element.meta, element.access, look(element)
     # All in one turn, so nothing can have changed.

@@ -42,6 +42,7 @@ class Session:
         "logins_failed",
         "name",
         "number",
+        "on_put_off",
         "outbox",
         "pulls",
         "put",
@@ -92,7 +93,9 @@ class Session:
         self.held = False
         """Its messages wait until a slow service has responded."""
         self.put_off: Callable[[], None] | None = None
-        """Begins the fetch that its messages wait for, where that has been put off until it is its turn."""
+        """Begins the fetch that its messages wait for."""
+        self.on_put_off: Callable[[], None] | None = None
+        """Called when a fetch is put off; None if its fetches begin at once."""
         self.turn_over = False
         """Its messages wait for its next turn, since the time of this one is used up."""
         self.stalled = False
@@ -153,6 +156,7 @@ class Session:
         # An open batch has put methods of its own here, which refer to the session.
         self.put, self.header = self.outbox.put, self.framing.header
         self.released = _do_nothing
+        self.on_put_off = None
 
     def rename(self, name: str) -> None:
         """Set the name that the peer has chosen."""

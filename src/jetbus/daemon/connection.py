@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Sequence
 from time import monotonic as clock
+from time import thread_time as processor_time
 from typing import TYPE_CHECKING, cast
 
 from websockets.exceptions import InvalidMessage, ProtocolError
@@ -24,9 +26,19 @@ from jetbus.daemon.credentials import certificate_names, peer_credentials
 from jetbus.daemon.logins import login_address
 from jetbus.daemon.origins import is_allowed
 from jetbus.daemon.outbox import SocketOutbox
-from jetbus.daemon.turns import HEAVY_S
+from jetbus.daemon.turns import HEAVY_S, HEAVY_TURN
 from jetbus.errors import InvalidRequest
-from jetbus.wire.binary import INFO_MESSAGE
+from jetbus.wire.binary import (
+    ADD_METHOD,
+    ADD_STATE,
+    EVENT,
+    FETCH_STATES,
+    INFO_MESSAGE,
+    NOTIFY_STATE,
+    REMOVE_METHOD,
+    REMOVE_STATE,
+    REQUEST,
+)
 from jetbus.wire.dialects import BINARY, CLASSIC
 from jetbus.wire.framing import BINARY_STREAM, BINARY_WEBSOCKET, STREAM, WEBSOCKET, Framing, StreamDecoder
 
@@ -49,6 +61,8 @@ WAITING_BYTES = 64 * 1024
 SLICE_BYTES = 64 * 1024
 """So much of what was read is decoded and handled before the clock is looked at."""
 ORIGIN_CHARS_SHOWN = 200
+_FUNCTION_AT = {bytes([EVENT]): 1, bytes([REQUEST]): 5}
+_ADDS = (ADD_STATE, REMOVE_STATE, ADD_METHOD, REMOVE_METHOD)
 _HEAD_END = b"\r\n\r\n"
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 27\r\n\r\nthis is no HTTP/1.1 request"
 
@@ -79,6 +93,8 @@ class Connection(asyncio.Protocol):
         """Bytes from the socket that wait for the next turn."""
         self._heavy_until = 0.0
         """Until then it is served in the order of the heavy connections only; 0 for a connection that is not heavy."""
+        self._heavy_s = 0.0
+        """Processor time that what it has sent needed in turns among the heavy connections."""
         self._ended = False
         """The peer will send nothing more, and leaves when all that it sent is handled."""
 
@@ -103,6 +119,7 @@ class Connection(asyncio.Protocol):
             self._bus_receive = self._bus.receive_binary
             session.send(INFO_MESSAGE)
         session.released = self._on_released
+        session.on_put_off = self._put_off
         # A process or certificate may be a user's already; ``authenticate`` can still replace that.
         session.auth = self._auth_without_password()
         self.outbox.audiences = session.fetches.values()
@@ -201,10 +218,11 @@ class Connection(asyncio.Protocol):
         turns, messages = self._turns, self._turns.take(self)
         if self.session is None or self.session.closed:
             return
-        # Else the messages would be collected for a turn that this connection does not live to see.
-        handling, turns.handling = turns.handling, True
+        # Else what it has sent would be collected, and its fetches put off, for a turn that it does not live to see.
+        before, (turns.collecting, turns.answering) = (turns.collecting, turns.answering), (False, True)
+        self.answer_fetch()
         self.handle(messages)
-        turns.handling = handling
+        turns.collecting, turns.answering = before
         self.outbox.flush()  # before the transport is closed
 
     def pause_writing(self) -> None:
@@ -253,7 +271,7 @@ class Connection(asyncio.Protocol):
             self._wait_for_turn()
             return
         turns, flow = self._turns, self._flow
-        turns.serve(self)
+        turns.serve()
         flow.gather()
         self._read_on(session)
         flow.gathered()
@@ -272,7 +290,7 @@ class Connection(asyncio.Protocol):
                 self._wait_for_turn()
                 return
             messages = self._decode(data[at : at + size])
-            if turns.fair and not turns.handling:
+            if turns.collecting:
                 turns.collect(self, messages)
             elif messages and len(messages[0]) > SLICE_BYTES and not self._heavy_until:
                 self._unread = data[at + size :]
@@ -312,15 +330,21 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None or session.closed or (session.held and not session.turn_over):
             return
-        self._turns.serve(self)
+        used_s = processor_time()
+        self._turns.serve()
         self._bus.turn_ends = ends
         self._pass_on(session, self._bus.next_turn(session))
         if self._unread and not session.held:
             self._read_on(session)
         if self._ended:
             self._catch_up()
+        self._heavy_s += processor_time() - used_s
         if self._has_rest() or session.held:
             return
+        # Its first turn was cut short because the machine was busy with other processes.
+        if self._heavy_s < HEAVY_TURN * self._turns.turn_s:
+            self._heavy_until = 0.0
+        self._heavy_s = 0.0
         self._after(session)
         self._daemon.inbound.note(self, self._held_bytes())
         if self._ended:
@@ -338,25 +362,63 @@ class Connection(asyncio.Protocol):
     def _receive(self, session: Session, messages: list[bytes]) -> None:
         """Handle messages at once, or when it is their turn."""
         turns, flow = self._turns, self._flow
-        if turns.fair and not turns.handling:
+        if turns.collecting:
             turns.collect(self, messages)
-            return
-        turns.serve(self)
-        flow.gather()
-        self._pass_on(session, messages)
-        flow.gathered()
+        elif turns.answering:
+            self._pass_on(session, messages)  # within its turn
+        else:
+            turns.serve()
+            flow.gather()
+            self._pass_on(session, messages)
+            flow.gathered()
 
-    def handle(self, messages: list[bytes], left_s: float | None = None) -> None:
-        """Handle a fetch that was put off, then messages, since it is their turn; ``left_s`` is left of it."""
+    def handle(self, messages: list[bytes], ends: float = math.inf) -> None:
+        """Handle messages that were collected, in a turn that is over at the instant ``ends`` at the latest."""
         session = self.session
-        if session is None or session.closed:
+        if session is None or session.closed or not messages:
             return
-        self._turns.serve(self)
-        if left_s is not None:
-            self._bus.turn_ends = self._bus.now + left_s
-        if session.put_off is not None:
-            self._bus.begin_put_off(session)
+        self._turns.serve()
+        self._bus.turn_ends = min(self._bus.turn_ends, ends)
         self._pass_on(session, messages)
+
+    def answer_fetch(self, ends: float = math.inf) -> None:
+        """Begin the fetch that was put off, if there is one, in a turn that is over at the instant ``ends``."""
+        session = self.session
+        if session is None or session.put_off is None:
+            return
+        self._turns.serve()
+        self._bus.turn_ends = min(self._bus.turn_ends, ends)
+        self._bus.begin_put_off(session)
+
+    def _put_off(self) -> None:
+        """Wait with a fetch until all that was sent before it has been read, on every connection."""
+        if self._turns.answering:
+            self._bus.begin_put_off(cast("Session", self.session))
+        else:
+            self._turns.put_off(self)
+
+    def is_fetch(self, message: bytes) -> bool:
+        """Return True if a message begins a fetch."""
+        return (_function(message) == FETCH_STATES) if self.dialect.is_binary else b'"fetch"' in message
+
+    def _is_add(self, message: bytes) -> bool:
+        """Return True if a message adds or removes an element."""
+        if self.dialect.is_binary:
+            return _function(message) in _ADDS
+        return b'"add"' in message or b'"remove"' in message
+
+    def _is_change(self, message: bytes) -> bool:
+        return (_function(message) == NOTIFY_STATE) if self.dialect.is_binary else b'"change"' in message
+
+    def find_last_changes(self, messages: list[bytes]) -> int:
+        """Return the index of the first change behind all messages that add or remove."""
+        changes_at = len(messages)
+        for at in range(len(messages) - 1, -1, -1):
+            if self._is_add(messages[at]):
+                break
+            if self._is_change(messages[at]):
+                changes_at = at
+        return changes_at
 
     def _pass_on(self, session: Session, messages: list[bytes]) -> None:
         journaling, receive, now = self._daemon.journaling, self._bus_receive, self._bus.now
@@ -382,7 +444,9 @@ class Connection(asyncio.Protocol):
 
     def _on_held(self, session: Session) -> None:
         """Wait for the next turn, or read less while the messages wait for something else."""
-        if session.turn_over:
+        if session.turn_over and not (session.task or session.waiting or self._unread):
+            session.held = session.turn_over = False  # its time is used up, but there is nothing left to do
+        elif session.turn_over:
             self._wait_for_turn()
         elif not session.closed and sum(map(len, session.waiting)) > WAITING_BYTES:
             self._pause_reading()
@@ -455,12 +519,12 @@ class StreamConnection(Connection):
         messages = decoder.feed(data)
         if not messages or self._holds:
             self._count_unfinished()
-        if turns.fair and not turns.handling:
+        if turns.collecting:
             turns.collect(self, messages)
         elif messages and len(messages[0]) > SLICE_BYTES:
             self._postpone(session, messages)
         else:
-            turns.serve(self)
+            turns.serve()
             flow.gather()
             self._pass_on(session, messages)
             flow.gathered()
@@ -742,6 +806,12 @@ BINARY_SUBPROTOCOL = "jet-binary"
 def _select_subprotocol(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
     known = [name for name in offered if name in ("jet", BINARY_SUBPROTOCOL)]
     return known[0] if known else None
+
+
+def _function(message: bytes) -> int:
+    """Return the function of a binary event or request; 0 for other messages."""
+    at = _FUNCTION_AT.get(message[:1])
+    return message[at] if at is not None and len(message) > at else 0
 
 
 def _address_text(peername: object) -> str:

@@ -67,8 +67,6 @@ class Aside:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "jetd-aside", threads: int = ASIDE_THREADS) -> None:
         self._loop = loop
-        self.turns: Turns
-        """Set by the daemon."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def run(self, work: Callable[[], Outcome], done: Callable[[Outcome | JetError], None]) -> None:
@@ -92,18 +90,6 @@ class Aside:
 
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
         self._loop.call_later(delay_s, then)
-
-    def in_turn(self, then: Callable[[], None]) -> None:
-        turns = self.turns
-        turns.be_fair(begins=True)
-        # In turn already, or not caused by a connection at all.
-        if turns.handling or turns.served is None:
-            then()
-        else:
-            turns.collect(turns.served, [])
-
-    def be_fair(self) -> None:
-        self.turns.be_fair()
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -142,7 +128,7 @@ class Daemon:
         self.bus.logins = self.logins
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
         self.flow.total_bytes = config.outbox_total_bytes
-        self.turns = self._aside.turns = Turns(self.loop, self.bus, self.flow, config.turn_us_max / 1e6)
+        self.turns = Turns(self.loop, self.bus, self.flow, config.turn_us_max / 1e6)
         self.journaling: Journaling | None = None
         if config.journal is not None:
             self._keep_journal()
@@ -177,7 +163,6 @@ class Daemon:
         self.flow.commit = self.journaling.commit_first
         self.journaling.on_missed = self._close_unsent
         self.bus.history_worker = self._history_worker = Aside(self.loop, "jetd-past")
-        self._history_worker.turns = self.turns
         self.bus.history = JournalApi(self, self.journaling)
 
     def _close_unsent(self) -> None:

@@ -25,17 +25,22 @@ many such messages are not handled one after the other between two looks at the 
 Work that cannot be cut may exceed its turn. The queue then rests for as long as that took, up to ``REST_S_MAX``, so
 that a request of another peer, which needs several looks at the sockets, meets such work only once.
 
-**Fairness around fetches.** Handling at once is not always the order in which messages were sent: epoll names the
-connection that was served last before all others, and a read brings what was sent while others were already waiting.
-Between two connections nobody notices, except around a fetch. A program that adds by one connection and fetches by
-another wants to see what it has added, and one that fetches and then changes wants to see each change.
+**Order around fetches.** Handling at once is not always the order in which messages were sent: epoll names the
+connections that it has named in the look before ahead of all others, and a read brings what was sent while others were
+already waiting. Between two connections nobody notices, except around a fetch. A program that adds by one connection
+and fetches by another wants to see what it has added, and one that fetches and then changes wants to see each change.
 
-So for a moment after each fetch and unfetch the daemon is *fair*: what is read is only collected, over two looks at the
-sockets, and then handled in turns, one message of each connection, those that were served just before last.
+So a fetch is answered only when the sockets have been looked at once more: whatever was sent before it has then been
+read, on every connection. What is read meanwhile is collected and handled in three stages: the messages up to the last
+``add`` or ``remove`` of each connection, then the fetches, then the changes that follow.
 
     sent     client: unfetch    owner: add    client: fetch    owner: change, change
     read     client: unfetch, fetch    owner: add, change, change
     handled  client: unfetch    owner: add    client: fetch    owner: change, change
+
+Changes that were certainly read in their order, before the fetch, are handled before it. For a moment after each fetch
+everything is collected until the end of the look, because programs of this kind often fetch again. A heavy connection
+has no place in this order: its messages and fetches are handled when it is its turn.
 """
 
 from __future__ import annotations
@@ -43,8 +48,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from time import monotonic as clock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
@@ -53,23 +59,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetbus.connection")
 
-FAIR_S = 0.005
-"""Time after a fetch or unfetch during which messages are handled in turns."""
-JUST_BEFORE_S = 0.001
-"""A connection served no longer ago than that may still head the list that epoll returns; loops count milliseconds."""
-LOOKS = 5
-"""Passes of the loop until that is over: two until it is read, two until it is handled, and this one."""
+ORDER_S = 0.005
+"""Time after a fetch during which everything is collected until the end of a look at the sockets."""
+LOOKS_MAX = 4
+"""Fetches wait for so many looks at the sockets at the most, even if each look brings another fetch."""
 HEAVY_S = 1.0
 """Time after its last long turn during which a connection is still heavy."""
+HEAVY_TURN = 0.5
+"""Share of a turn that the rest of its work must need, in processor time, for that."""
 NEWCOMERS = 8
 """The queue of heavy connections waits for so many new connections at the most."""
-FAIR_TURN_S = 0.005
-"""Shortest time that a connection has for messages that are handled in turns: one whose turn ends loses its place in
-the order, so this should happen to long work only and not where the machine is busy."""
-TOGETHER_TURNS = 2
-"""Messages that are handled in turns may take so many turns together before long work waits."""
 AT_ONCE_TURNS = 2
-"""So many turns all that is handled at once may take while there are heavy connections, before turns are cut short."""
+"""Turns that everything handled at once may take together while there are heavy connections, and everything that was
+collected, before further turns are cut short."""
 LATE_TURN = 0.25
 """Share of a turn that is left to each connection then."""
 LONG_TURNS = 2
@@ -86,20 +88,25 @@ class Turns:
         self._bus = bus
         self._flow = flow
         self.turn_s = turn_s
-        self.fair = False
-        """Messages are to be collected."""
-        self.handling = False
-        """Collected messages are being handled."""
-        self.served: Connection | None = None
-        """The connection that was served last."""
-        self._served_at = 0.0
-        self._served_before_at = 0.0
-        """The time at which it was served before that; 0 if another one was."""
-        self._until = 0.0
+        self.collecting = False
+        """What is read is collected, because a fetch waits or has been answered a moment ago."""
+        self.answering = False
+        """Fetches are answered at once: everything sent before them has been read, or their connection is heavy."""
+        self._collected: dict[Connection, list[bytes]] = {}
+        """Messages that were read, by connections in the order in which these were read."""
+        self._unplaced: set[Connection] = set()
+        """Connections among them that epoll has named first because they were read in the look before, too."""
+        self._read_before: set[Connection] = set()
+        """Connections that were read in the look before."""
+        self._fetching: list[Connection] = []
+        """Connections whose fetch waits."""
+        self._fetch_read = False
+        """A fetch was read since the last look began."""
+        self._looks = 0
+        """Looks that the fetches have waited for."""
         self._scheduled = False
-        self._queues: dict[Connection, list[bytes]] = {}
-        self._last: set[Connection] = set()
-        """Connections that come last in these turns, having been served just before."""
+        self._handling = False
+        self._collects_until = 0.0
         self._heavy: dict[Connection, None] = {}
         """Heavy connections in the order in which they are served."""
         self._heavy_scheduled = False
@@ -114,12 +121,10 @@ class Turns:
         """Count a new connection."""
         self._newcomers += 1
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self) -> None:
         """Begin the turn of a connection."""
         # The clock is read once a turn, and only here: that is a good part of what a turn with one message costs.
         now = clock()
-        self._served_before_at = self._served_at if connection is self.served else 0.0
-        self.served, self._served_at = connection, now
         bus, turn_s = self._bus, self.turn_s
         bus.now = now
         if self._heavy_scheduled and now + turn_s > self._at_once_ends:
@@ -152,16 +157,13 @@ class Turns:
         ends = began + self.turn_s
         waiting, self._heavy = iter(self._heavy), {}
         self._flow.gather()
+        collecting, self.collecting, self.answering = self.collecting, False, True
         for connection in waiting:
-            try:
-                connection.take_turn(ends)
-            except Exception:
-                # The others in the queue must not lose their turns with it.
-                log.exception("%s is closed: the daemon failed on what it sent", connection.outbox.label)
-                connection.outbox.abort()
+            _protect(connection, connection.take_turn, ends)
             # Less than half a turn is not worth beginning with.
             if clock() > ends - self.turn_s / 2:
                 break
+        self.collecting, self.answering = collecting, False
         self._flow.gathered()
         self._heavy = {**dict.fromkeys(waiting), **self._heavy}
         self._heavy_scheduled = bool(self._heavy)
@@ -175,78 +177,111 @@ class Turns:
             self._at_once_ends = now + AT_ONCE_TURNS * self.turn_s
             self._loop.call_soon(self._serve_heavy)
 
-    # -- fairness around fetches
+    # -- order around fetches
 
-    def be_fair(self, *, begins: bool = False) -> None:
-        """Handle messages in turns for a moment, because a fetch begins or has ended."""
-        self._until = self._loop.time() + FAIR_S
-        if not self.fair:
-            self.fair = True
-            self._loop.call_later(FAIR_S, self._end)
-            # It may have been read first although others had sent before, so it comes last in the next turns.
-            if self.served is not None and (not begins or self._was_served_again()):
-                self._remember({self.served})
-
-    def _was_served_again(self) -> bool:
-        """Return True if the connection that was served last was also served just before that."""
-        return self._served_at - self._served_before_at <= JUST_BEFORE_S
+    def put_off(self, connection: Connection) -> None:
+        """Answer the fetch of a connection when the sockets have been looked at once more."""
+        self._fetching.append(connection)
+        if not self._handling:
+            self._fetch_read = True
+            self._collect_for_a_moment()
+            self._schedule()
 
     def collect(self, connection: Connection, messages: list[bytes]) -> None:
-        """Keep what was read until its turn comes; also nothing, for a connection whose fetch has been put off."""
-        self._queues.setdefault(connection, []).extend(messages)
-        if not self._scheduled:
-            self._scheduled = True
-            # What is called soon runs before the loop looks at the sockets again, what that calls soon runs after it.
-            self._loop.call_soon(self._loop.call_soon, self._handle)
+        """Keep messages that were read until the end of this look, or of the next one if there is a fetch."""
+        if connection not in self._collected:
+            self._collected[connection] = []
+            if connection in self._read_before:
+                self._unplaced.add(connection)
+        self._collected[connection] += messages
+        if not self._fetch_read:
+            self._fetch_read = any(map(connection.is_fetch, messages))
+        self._schedule()
 
     def take(self, connection: Connection) -> list[bytes]:
         """Remove and return the messages that are kept of a connection that ends."""
-        return self._queues.pop(connection, [])
+        return self._collected.pop(connection, [])
+
+    def _collect_for_a_moment(self) -> None:
+        self._collects_until = self._loop.time() + ORDER_S
+        if not self.collecting:
+            self.collecting = True
+            self._loop.call_later(ORDER_S, self._end_collecting)
+
+    def _end_collecting(self) -> None:
+        """Handle at once again, unless another fetch came meanwhile or messages are still kept."""
+        left_s = self._collects_until - self._loop.time()
+        if self._scheduled or left_s > 0:
+            self._loop.call_later(max(left_s, 0.0), self._end_collecting)
+        else:
+            self.collecting = False
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            # What is called soon runs when all that this look has found is read, before the next look.
+            self._loop.call_soon(self._end_look)
+
+    def _end_look(self) -> None:
+        """Look at the sockets once more if a fetch was read, else handle what has been collected."""
+        if self._fetch_read and self._looks < LOOKS_MAX:
+            self._fetch_read = False
+            self._looks += 1
+            self._loop.call_soon(self._end_look)
+            return
+        self._fetch_read, self._looks, self._scheduled = False, 0, False
+        self._read_before = set(self._collected)
+        self._loop.call_soon(self._forget_look, self._read_before)
+        self._handle()
+
+    def _forget_look(self, read: set[Connection]) -> None:
+        """Forget who was read in a look; the next one is over."""
+        if self._read_before is read:
+            self._read_before = set()
 
     def _handle(self) -> None:
-        """Handle what has been collected: one message of each connection, and again, until all are handled.
+        """Handle what has been collected: messages up to the last add, then fetches, then changes.
 
         A connection that has used up its time waits among the heavy ones with all that is left of its messages. When
-        all together have used ``TOGETHER_TURNS`` turns, long work of any of them waits there.
+        all together have used ``AT_ONCE_TURNS`` turns, long work of any of them waits there.
         """
-        queues, self._queues = self._queues, {}
-        # A stable sort: those served just before come last, all others keep the order in which they were read.
-        order = sorted(queues, key=self._last.__contains__)
-        self._remember(set(order))
-        self._scheduled, self.handling = False, True
-        used_s = dict.fromkeys(order, 0.0)
-        turn_s = max(self.turn_s, FAIR_TURN_S)
-        ends = clock() + TOGETHER_TURNS * turn_s
+        collected, self._collected = self._collected, {}
+        unplaced, self._unplaced = self._unplaced, set()
+        later: list[tuple[Connection, list[bytes]]] = []
+        ends = clock() + AT_ONCE_TURNS * self.turn_s
+        self.collecting, self._handling = False, True
         self._flow.gather()
-        while order:
-            for connection in order:
-                queue = queues[connection]
-                # A single connection, or one whose time is up, is passed
-                # everything: the bus puts the rest in its own queue.
-                count = 1 if len(order) > 1 and used_s[connection] <= turn_s else len(queue)
-                began = clock()
-                connection.handle(queue[:count], left_s=min(turn_s - used_s[connection], ends - began))
-                used_s[connection] += clock() - began
-                del queue[:count]
-            order = [connection for connection in order if queues[connection]]
-        self.handling = False
-        self._flow.gathered()
+        for connection, messages in collected.items():
+            changes_at = connection.find_last_changes(messages)
+            # Changes alone that were read before any fetch were sent before it.
+            if not changes_at and not self._fetching and connection not in unplaced:
+                changes_at = len(messages)
+            _protect(connection, connection.handle, messages[:changes_at], ends)
+            later.append((connection, messages[changes_at:]))
+        self.answering = True
+        fetching, self._fetching = self._fetching, []
+        for connection in fetching:
+            _protect(connection, connection.answer_fetch, ends)
+        for connection, messages in later:
+            _protect(connection, connection.handle, messages, ends)
+        self.answering = self._handling = False
+        self.collecting = True
+        # Written after one more look, in which epoll forgets who was named in this one: what peers send in response
+        # is then named in its order.
+        self._loop.call_soon(self._loop.call_soon, self._flow.gathered)
+        if fetching:
+            self._collect_for_a_moment()
 
-    def _remember(self, served: set[Connection]) -> None:
-        """Serve these connections last in the next turns, unless the loop is idle before."""
-        self._last = served
-        self._forget_after(LOOKS, served)
 
-    def _forget_after(self, looks: int, served: set[Connection]) -> None:
-        if looks:
-            self._loop.call_soon(self._forget_after, looks - 1, served)
-        elif self._last is served:
-            self._last = set()
+_Arguments = ParamSpec("_Arguments")
 
-    def _end(self) -> None:
-        """End the fair moment, unless another fetch came meanwhile or messages wait for their turn."""
-        left_s = self._until - self._loop.time()
-        if self._scheduled or left_s > 0:
-            self._loop.call_later(max(left_s, 0.0), self._end)
-        else:
-            self.fair = False
+
+def _protect(
+    connection: Connection, serve: Callable[_Arguments, None], *args: _Arguments.args, **options: _Arguments.kwargs
+) -> None:
+    """Serve a connection; if that fails, it is closed, and the others do not lose their turns with it."""
+    try:
+        serve(*args, **options)
+    except Exception:
+        log.exception("%s is closed: the daemon failed on what it sent", connection.outbox.label)
+        connection.outbox.abort()
