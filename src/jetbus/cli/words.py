@@ -91,7 +91,7 @@ WORDS: dict[str, Word] = {
     ),
     "Jupyter": Word(
         "Peers, journals and tables work in a notebook; results are Arrow tables, for pandas, polars and charts.",
-        "history.md#pandas-polars-duckdb",
+        "howto/notebook.md",
         others=("notebook", "ipynb", "JupyterLab", "chart"),
     ),
     "pandas": Word(
