@@ -77,6 +77,7 @@ REQUESTS: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
 }
 """Every request of a connected peer, and what its result is like; those that connect and close stand for themselves."""
 CONNECTION = {"connect", "close"}
+DECORATORS = {"state", "method"}
 ORDER = sorted(REQUESTS, key=lambda name: name != "authenticate")
 """Authenticate comes before the first fetch."""
 
@@ -94,7 +95,7 @@ def taking(kind: type, option: str) -> set[str]:
 
 def test_every_request_takes_a_result_callback(url: str) -> None:
     """Every request of PeerAsync, not awaited, calls back once, on the loop, with the future of its result."""
-    assert taking(jetbus.PeerAsync, "on_result") == {*REQUESTS, *CONNECTION, "start_fetch"}
+    assert taking(jetbus.PeerAsync, "on_result") == {*REQUESTS, *CONNECTION, *DECORATORS, "start_fetch"}
 
     async def case() -> None:
         peer = jetbus.PeerAsync(url)

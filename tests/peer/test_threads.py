@@ -171,15 +171,6 @@ def test_asynchronous_handlers_may_not_wait(daemon: RunningDaemon, name: str) ->
         assert "would wait for itself" in refused.value.data["message"]
 
 
-def test_handler_that_calls_itself_times_out(daemon: RunningDaemon) -> None:
-    """Handlers run one at a time: one that waits for another of the same peer is told that it took too long."""
-    with jetbus.Peer(daemon.url) as peer, jetbus.Peer(daemon.url) as client:
-        peer.add_method("inner", lambda: "never")
-        peer.add_method("outer", lambda: peer.call("inner", timeout_s=0.01))
-        with pytest.raises(jetbus.TimedOut):
-            client.call("outer")
-
-
 def test_close_from_a_handler(daemon: RunningDaemon) -> None:
     """A callback may close its own peer."""
     closed = threading.Event()
