@@ -440,13 +440,19 @@ class ConnectionLost(NotConnected):
 
 
 class MessageTooLong(ConnectionLost):
-    """The message is longer than the daemon accepts, so it closed the connection."""
+    """The message is longer than the daemon accepts: it was not sent, or the daemon closed the connection."""
 
-    def __init__(self, path: str, size: int) -> None:
-        text = (
-            f"{path or 'a request'}: the daemon closed the connection because of a message of {size} bytes;"
-            " send less at a time, or raise the daemon's limit"
-        )
+    def __init__(self, path: str, size: int, limit: int | None = None) -> None:
+        if limit is None:
+            text = (
+                f"{path or 'a request'}: the daemon closed the connection because of a message of {size} bytes;"
+                " send less at a time, or raise the daemon's limit"
+            )
+        else:
+            text = (
+                f"{path or 'a request'}: a message of {size} bytes is not sent, since the daemon accepts {limit}; send"
+                " less at a time, or raise its message_bytes_max and connect again"
+            )
         super().__init__(text, {"reason": "message too long", "message": text})
         self._path = path
 

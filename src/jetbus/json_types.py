@@ -31,3 +31,5 @@ class DaemonInfo(TypedDict, total=False):
     version: str
     protocolVersion: str
     features: JsonObject
+    limits: JsonObject
+    """Limits that concern peers, of a daemon of jetbus that was asked for them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from jetbus.peer.elements import OwnedState
 from jetbus.peer.lengths import NOTED_MAX, SHORT_BYTES, Lengths, LongMessage, Suspicion
 from jetbus.peer.requests import SessionWaiter
 from jetbus.peer.session import PeerSession
-from jetbus.testing import running_daemon
+from jetbus.testing import RunningDaemon, running_daemon
 from support.peers import PeerFactory, raised, run, until
 from support.standin import standing_in
 
@@ -26,15 +26,11 @@ LONG = "x" * 600
 LONGER = "x" * 700
 
 
-@pytest.fixture(params=["cjet", "jetd"])
-def short(request: pytest.FixtureRequest, face: str) -> Iterator[PeerFactory]:
-    """A bus whose daemon closes the connection on messages of more than 512 bytes: a stand-in for cjet, and ours."""
-    if request.param == "cjet":
-        with standing_in("cjet") as url:
-            yield PeerFactory(url, face)
-    else:
-        with running_daemon(message_bytes_max=LIMIT) as daemon:
-            yield PeerFactory(daemon.url, face)
+@pytest.fixture
+def short(face: str) -> Iterator[PeerFactory]:
+    """A bus whose daemon closes the connection on messages of more than 512 bytes: a stand-in for cjet."""
+    with standing_in("cjet") as url:
+        yield PeerFactory(url, face)
 
 
 class Losses:
@@ -334,3 +330,49 @@ def test_what_is_noted_has_a_limit() -> None:
     for number in range(1000, 2000):  # none of which is answered
         lengths.note(request(2000 + number, number), range(1000, 2000), number)
     assert lengths.unproven_count == NOTED_MAX
+
+
+FAR_TOO_LONG = "y" * 20_000
+BEYOND: dict[str, Callable[[Any], Any]] = {
+    "set": lambda peer: peer.set("a/b", FAR_TOO_LONG),
+    "call": lambda peer: peer.call("a/m", FAR_TOO_LONG),
+    "add": lambda peer: peer.add_state("a/c", FAR_TOO_LONG),
+    "change": lambda peer: peer.state_of_its_own.change(FAR_TOO_LONG),
+    "get": lambda peer: peer.get_all(contains=FAR_TOO_LONG),
+}
+
+
+@pytest.mark.parametrize("service", BEYOND)
+def test_a_message_above_the_stated_limit_is_refused_by_itself(service: str, face: str) -> None:
+    """A message that is longer than jetbus accepts fails alone: the connection stays, the next request is done."""
+
+    async def case(url: str) -> None:
+        lost: list[int] = []
+        async with PeerFactory(url, face).peer(on_loss=lambda: lost.append(1)) as peer:
+            await peer.add_method("a/m", len)
+            state = await peer.add_state("a/b", "short", on_set=lambda _value: None)
+            peer.inner.state_of_its_own = state.inner
+            with pytest.raises(jetbus.MessageTooLong, match="the daemon accepts 10000; send less at a time") as raised:
+                await peer.do(lambda: BEYOND[service](peer.inner))
+            assert raised.value.path == {"call": "a/m", "add": "a/c", "get": None}.get(service, "a/b")
+            assert await peer.get_all("a/**") == {"a/b": "short"}
+            assert lost == []
+
+    with running_daemon(message_bytes_max=10_000) as daemon:
+        run(case(daemon.url))
+
+
+def test_a_batch_above_the_stated_limit_is_split() -> None:
+    """Messages that are too long together are sent as several batches."""
+    with running_daemon(message_bytes_max=10_000) as daemon, jetbus.Peer(daemon.url) as peer:
+        states = [peer.add_state(f"a/{number}", "") for number in range(30)]
+        with peer.batch():
+            for state in states:
+                state.change("y" * 1000)
+        assert set(peer.get_all("a/**").values()) == {"y" * 1000}
+
+
+def test_only_those_who_ask_are_told_the_limit(daemon: RunningDaemon) -> None:
+    """The answer to a plain info is the same for every client."""
+    with jetbus.Peer(daemon.url) as peer:
+        assert "limits" not in peer.info()

@@ -16,6 +16,7 @@ class Limits:
     """Limits of the bus. ``jetd --help`` shows ``help`` and defaults."""
 
     depth_max: int = field(default=128, metadata={"help": "levels of nesting in a message", "most": 500})
+    message_bytes_max: int = field(default=10_000_000, metadata={"help": "bytes of a message"})
     batch_max: int = field(default=10_000, metadata={"help": "messages in one batch"})
     batch_bytes_max: int = field(
         default=10_000_000, metadata={"help": "bytes of the batch that answers a batch of the 2012 dialect"}

@@ -357,10 +357,13 @@ _INFO = msgspec.json.encode(
 )
 
 
-def _info(_bus: Bus, session: Session, request: Request) -> bytes:
+def _info(bus: Bus, session: Session, request: Request) -> bytes:
     # node-jet 3 begins with ``info`` and a number written as text; older peers count by numbers, others use uuids.
     if session.fresh and request.id[:1] == b'"' and request.id[1:-1].isdigit():
         session.dialect = NODE_JET_3
+    # Only to those who ask: existing clients are sent the bytes that they know, whatever their parameters are.
+    if b'"limits"' in bytes(request.params) and request.named().get("limits") is True:
+        return _INFO[:-1] + b',"limits":{"message_bytes_max":%d}}' % bus.limits.message_bytes_max
     return _INFO
 
 

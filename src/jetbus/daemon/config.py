@@ -186,7 +186,6 @@ class Config(Limits):
         "further origins of web pages that may connect by WebSocket, besides loopback and this machine; * for all",
         reload=True,
     )
-    message_bytes_max: int = _setting(10_000_000, read_count, "N", "bytes of a message", reload=True)
     connections_max: int = _setting(10_000, read_count, "N", "connections", reload=True)
     inbound_bytes_max: int = _setting(
         128 << 20, read_count, "N", "bytes of all peers that wait to be completed or handled", reload=True

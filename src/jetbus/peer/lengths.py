@@ -1,8 +1,8 @@
 """Lengths of messages: which the daemon has accepted, and which made it close the connection.
 
-Every daemon limits the length of a message (cjet to 512 bytes), and none reports it: it just closes the connection. A
-peer that reconnects and sends everything again would hit the same limit for ever. So a session works out which message
-was too long::
+Every daemon limits the length of a message (cjet to 512 bytes). jetbus states its limit in the answer to ``info``. No
+other daemon does, it just closes the connection, and a peer that reconnects and sends everything again would hit the
+same limit for ever. So a session works out which message was too long::
 
     sent on this connection      request 1    long change    request 2 (long)    request 3
     answered before it closed    yes                         no                  no
@@ -65,6 +65,14 @@ class Lengths:
         self._unproven: list[LongMessage] = []
         self.unremarkable = SHORT_BYTES
         """Messages up to this length need not be noted."""
+        self.stated: int | None = None
+        """Limit that the daemon has stated itself; then nothing has to be found out."""
+
+    def learn(self, limit: int) -> None:
+        """Take over the limit that the daemon states."""
+        self.stated = self.accepted = self.unremarkable = limit
+        self.refused = self.batch = limit + 1
+        self._unproven = []
 
     def note(self, message: LongMessage, open_requests: Container[int], last: int) -> None:
         """Note a long message; ``last`` is the number of the latest request."""

@@ -143,9 +143,6 @@ class PeerSession:
         self._lengths = Lengths()
         self._long_bytes = self._lengths.unremarkable
         self._accepted_bytes = self._lengths.accepted
-        self._checks_lengths = True
-        """True if the length of every request is checked. jetbus accepts far longer ones than anybody sends; there it
-        is only done for what is sent again on every connection."""
         self.fetches: dict[str, Subscription] = {}
         self.daemon: DaemonInfo = {}
         """The daemon's answer to ``info``."""
@@ -169,7 +166,8 @@ class PeerSession:
     @property
     def open_request_count(self) -> int:
         """Number of requests that somebody waits for."""
-        return sum(not waiter.done() for waiter, *_ in list(self._requests.values()))
+        waiters = [waiter for waiter, *_ in list(self._requests.values())]
+        return sum(not waiter.done() and not isinstance(waiter, SettleWaiter) for waiter in waiters)
 
     # -- sending
 
@@ -244,7 +242,7 @@ class PeerSession:
         # What ``_encode_request`` and ``send`` do, without the cost of two calls.
         number, encode = self._count + 1, self._encode
         payload = encode(OutgoingRequest(number, method, params))
-        if self._checks_lengths and len(payload) > self._long_bytes:
+        if len(payload) > self._long_bytes:
             self._note_request(len(payload), number, path or getattr(waiter, "path", ""))
         # Only now: a value that cannot be encoded has raised above, and leaves neither a number nor a waiter behind.
         self._count = number
@@ -268,19 +266,11 @@ class PeerSession:
         """Encode a request and register its waiter."""
         number, encode = self._count + 1, self._encode
         payload = encode(OutgoingRequest(number, method, params))
-        if self._checks_lengths and len(payload) > self._long_bytes:
+        if len(payload) > self._long_bytes:
             self._note_request(len(payload), number, path or getattr(waiter, "path", ""))
         self._count = number
         self._requests[number] = (waiter, read, self._now, within_s, path)
         return payload
-
-    def _request_checked(self, method: str, params: Any, waiter: Waiter) -> None:
-        """Send a request that is sent again on every connection: its length is checked for every daemon."""
-        checks_lengths, self._checks_lengths = self._checks_lengths, True
-        try:
-            self.request(method, params, waiter)
-        finally:
-            self._checks_lengths = checks_lengths
 
     def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
         """Send a request on a connection on which the daemon does not know this peer yet."""
@@ -297,9 +287,9 @@ class PeerSession:
         """Send a set or call without an id: its owner carries it out, and nobody learns the outcome."""
         self.check_connected()
         payload = self.codec.encode_notification(method, params)
-        if self._checks_lengths and len(payload) > self._long_bytes:
+        if len(payload) > self._long_bytes:
             if len(payload) >= self._lengths.refused:
-                raise MessageTooLong(path, len(payload))
+                raise MessageTooLong(path, len(payload), self._lengths.stated)
             self._note(LongMessage(len(payload), self._count, False, None))
         self.send(payload)
 
@@ -359,7 +349,7 @@ class PeerSession:
     def _note_request(self, size: int, number: int, path: str) -> None:
         """Note a long request before it is sent, or refuse to send it."""
         if size >= self._lengths.refused:
-            raise MessageTooLong(path, size)
+            raise MessageTooLong(path, size, self._lengths.stated)
         self._note(LongMessage(size, number, True, None))
 
     def _note(self, message: LongMessage) -> None:
@@ -392,7 +382,7 @@ class PeerSession:
         # The value must also fit into an add: after a reconnect it is added with the value that it has then.
         if size >= refused or (refused < float("inf") and self._get_add_size(state, size) >= refused):
             state.sent_text = b""  # it was not sent
-            raise MessageTooLong(state.path, size)
+            raise MessageTooLong(state.path, size, self._lengths.stated)
         is_longest = size > self._lengths.unremarkable
         if not state.is_long or (is_longest and self._has_short_value(state)):
             # Keep the newest value that the daemon accepts, as far as is known: a long one may be refused again.
@@ -491,7 +481,7 @@ class PeerSession:
         if isinstance(owned, OwnedState):
             owned.start()
         # Before it is stored: an add that cannot be sent raises, and leaves nothing behind.
-        self._request_checked("add", self._describe(owned), AddWaiter(self, owned, waiter))
+        self.request("add", self._describe(owned), AddWaiter(self, owned, waiter))
         owned.change_head = self.codec.make_change_head(owned.path)
         self.owned[owned.path] = owned
         owned.added = True
@@ -542,7 +532,7 @@ class PeerSession:
         subscription.start(features_of(self.daemon))
         waiter = FetchWaiter(self, subscription)
         try:
-            self._request_checked("fetch", {"id": subscription.id, **subscription.params}, waiter)
+            self.request("fetch", {"id": subscription.id, **subscription.params}, waiter)
         except MessageTooLong as error:
             waiter.set_exception(error)
             return
@@ -582,7 +572,6 @@ class PeerSession:
         features = features_of(self.daemon)
         self.connected = True
         self.routed_s = ROUTED_S + GRACE_S
-        self._checks_lengths = not features.is_jetbus
         if features.is_jetbus:
             # jetbus ends a request in time even if its owner never answers, so the peer needs no limit of its own.
             self.routed_s = float("inf")
@@ -596,14 +585,20 @@ class PeerSession:
                 self.add_again(owned)
         for subscription in list(self.fetches.values()):
             self._send_fetch(subscription)
-        if self._requests:
-            # Daemons answer in order, so this response comes after those to everything above.
+        # Daemons answer in order, so this response comes after those to everything above.
+        if features.is_jetbus:
+            self.request("info", {"limits": True}, SettleWaiter(self))
+        elif self._requests:
             self.request("info", {}, SettleWaiter(self))
         else:
-            self.settle()
+            self.settle({})
 
-    def settle(self) -> None:
-        """Note that the daemon has answered everything that was sent again on this connection."""
+    def settle(self, info: DaemonInfo) -> None:
+        """Note that the daemon has answered everything that was sent again, and which limit it states."""
+        limit = info.get("limits", {}).get("message_bytes_max")
+        if limit is not None:
+            self._lengths.learn(limit)
+            self._copy_lengths()
         self._lengths.on_settled()
         self.on_settled()
 
@@ -612,7 +607,7 @@ class PeerSession:
         waiter = ReaddWaiter(self, owned)
         for _ in range(ADDS_MAX):
             try:
-                self._request_checked("add", self._describe(owned), waiter)
+                self.request("add", self._describe(owned), waiter)
             except MessageTooLong as error:  # as long as another message that the daemon has not accepted
                 waiter.set_exception(error)
             else:
