@@ -61,6 +61,14 @@ def test_the_pages_are_found() -> None:
     assert names >= {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "daemon.md", "protocol.md", "design.md", "api.md"}
 
 
+@pytest.mark.parametrize("name", ["peers", "history", "spark"])
+def test_guides_are_short(name: str) -> None:
+    """A guide takes ten minutes, with its examples, and leads to the reference of its subject."""
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 1000
+    assert f"({name}-reference.md" in text
+
+
 # -- tables
 
 
