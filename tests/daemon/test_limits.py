@@ -221,6 +221,17 @@ def test_path_chars_max(limited: Limited) -> None:
     assert daemon.limit_hits("path_chars_max") == 2
 
 
+def test_path_depth_max(limited: Limited) -> None:
+    """A path of so many segments can be added, whatever separates them, and one with more cannot."""
+    daemon, witness = limited("--path-depth-max", "5")
+    with daemon.connect() as wire:
+        assert wire.result("add", {"path": "a/b/c/d/e", "value": 1}) is True
+        for path in ("a/b/c/d/e/f", "a.b.c.d.e.f", "a/b.c/d.e/f"):
+            assert wire.error("add", {"path": path, "value": 1})["data"]["reason"] == "path_depth_max reached"
+    witness.check()
+    assert daemon.limit_hits("path_depth_max") == 3
+
+
 def test_fetches_max(limited: Limited) -> None:
     """No more fetches than the limit are open to one peer, until it unfetches; others have their own count."""
     daemon, witness = limited("--fetches-max", "3")

@@ -42,7 +42,8 @@ ROOM_KEPT = 1024
 """Room for a value that is not given back when shorter values follow."""
 NODES_SHARED = 8
 """Nodes above an element that are not charged to it, because others are below them as well."""
-NODE_BYTES = 300
+NODE_BYTES = 400
+"""A node of the tree, with its segment."""
 FETCH_BYTES = 3_000
 TEST_BYTES = 1_000
 """A test of a rule, composed."""

@@ -761,6 +761,9 @@ class Bus:
             raise Invalid("path", "a path has at least one character")
         if len(path) > limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
+        # Peers of 2012 may choose either separator, so both count.
+        if path.count("/") + path.count(".") >= limits.path_depth_max:
+            raise self.limit_reached("path_depth_max", "the path has too many segments")
         # The first comparison is cheap and too strict by the daemon's own elements; only then these are subtracted.
         most = limits.elements_max
         if len(self.tree.elements) >= most and self.element_count >= most:

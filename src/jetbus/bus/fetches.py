@@ -25,11 +25,12 @@ from jetbus.bus.audiences import (
     DescribedBinaryAudience,
 )
 from jetbus.bus.descriptions import UNDESCRIBED, Asked, Description, Meta
+from jetbus.bus.nodes import Nodes
 from jetbus.bus.ports import Outbox
 from jetbus.bus.replay import PastElement
 from jetbus.bus.session import Session
 from jetbus.bus.tree import Element, Tree
-from jetbus.paths import is_daemons, nodes_of
+from jetbus.paths import is_daemons
 from jetbus.rules import Rule
 from jetbus.rules.work import UNLIMITED, meter
 from jetbus.wire.dialects import CLASSIC
@@ -65,7 +66,8 @@ class Fetches:
         self._others: list[Audience] = []
         self._costly: list[Audience] = []
         """Audiences whose tests can take exponential time, and whose steps are therefore limited."""
-        self._node_watchers: list[Audience] = []
+        self._views: dict[tuple[Auth | None, str], NodeView] = {}
+        """Nodes as the audiences that include nodes know them, by user and separators."""
         self._daemon_watchers = 0
         self._last_found: tuple[Audience, ...] = ()
         """Audiences of the element that was added last."""
@@ -201,9 +203,7 @@ class Fetches:
         for place in self._find_lists(audience.rule, make=True):
             place.append(audience)
         if audience.has_nodes:
-            self._node_watchers.append(audience)
-            for element in self._tree.elements.values():
-                self._count_nodes(audience, element, 1)
+            self._enter_view(audience)
         _update_audiences(elements, lambda before: (*before, audience))
         if audience.sorted_matches is not None:
             audience.sorted_matches.fill(element for element in elements if self._matches(audience, element))
@@ -215,7 +215,25 @@ class Fetches:
             place.remove(audience)
         self._remove_empty_lists(audience.rule)
         if audience.has_nodes:
-            self._node_watchers.remove(audience)
+            self._leave_view(audience)
+
+    def _enter_view(self, audience: Audience) -> None:
+        """Let an audience share the view of all whose user and separators are the same."""
+        key = audience.auth, audience.separators
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = NodeView(*key)
+            for element in self._tree.elements.values():
+                if view.shows(element):
+                    view.nodes.add(element.path)
+        view.audiences[audience] = None
+        audience.nodes = view.nodes
+
+    def _leave_view(self, audience: Audience) -> None:
+        view = self._views[audience.auth, audience.separators]
+        del view.audiences[audience]
+        if not view.audiences:
+            del self._views[audience.auth, audience.separators]
 
     def _find_lists(self, rule: Rule, *, make: bool = False) -> list[list[Audience]]:
         """Return the lists of the index that audiences with this rule belong to."""
@@ -251,7 +269,7 @@ class Fetches:
         """Yield the frames that announce the existing nodes to a new member, if its fetch includes nodes."""
         if audience.has_nodes:
             nodes = filter(audience.rule.matches_path, audience.nodes)
-            for node in sorted(nodes, key=lambda node: (len(node), node)):
+            for node in sorted(nodes, key=_by_depth):
                 yield audience.encode_node_add(node, fetch_id)
 
     def present(self, audience: Audience) -> list[Element]:
@@ -272,8 +290,9 @@ class Fetches:
 
     def on_add(self, element: Element) -> None:
         """Announce a new leaf and, before it, the nodes that appeared with it."""
-        if self._node_watchers:
-            self._send_nodes("add", element, 1)
+        for view in self._views.values():
+            if view.shows(element):
+                self._send_nodes(view.audiences, "add", view.nodes.add(element.path))
         if not self.audiences:
             return
         # Elements with the same audiences share one tuple: with thousands of fetches, copies would take gigabytes.
@@ -291,8 +310,9 @@ class Fetches:
         """Announce that a leaf is gone and, after it, the nodes that vanished with it, deepest first."""
         for audience in element.audiences:
             audience.on_remove(element)
-        if self._node_watchers:
-            self._send_nodes("remove", element, -1)
+        for view in self._views.values():
+            if view.shows(element):
+                self._send_nodes(view.audiences, "remove", view.nodes.remove(element.path)[::-1])
 
     # -- changed rights
 
@@ -308,7 +328,8 @@ class Fetches:
         can be set now or no longer is removed and added again, since only ``add`` shows that. Peers receive the removes
         first.
         """
-        appeared: list[tuple[Audience, list[Element], bool]] = []
+        appeared: list[tuple[Audience, list[Element]]] = []
+        nodes_before = {audience: set(view.nodes) for view in self._views.values() for audience in view.audiences}
         for audience in self.audiences.values():
             before = audience.auth
             now = renewed.get(before, before) if before is not None else None
@@ -317,9 +338,9 @@ class Fetches:
                 if was == will_be:
                     continue
                 if was.shown:
-                    self._hide(audience, elements, counts_nodes=not will_be.shown)
+                    self._hide(audience, elements)
                 if will_be.shown:
-                    appeared.append((audience, elements, not was.shown))
+                    appeared.append((audience, elements))
         # Between the removes and the adds: each side must be encoded with the access of its time.
         for (_, new, _), elements in groups.items():
             for element in elements:
@@ -328,22 +349,26 @@ class Fetches:
             if audience.auth is not None and audience.auth in renewed:
                 audience.renew(renewed[audience.auth])
         self._update_keys()
-        for audience, elements, counts_nodes in appeared:
-            self._show(audience, elements, counts_nodes=counts_nodes)
+        self._views = {}
+        for audience in nodes_before:
+            self._enter_view(audience)
+        # A node vanishes after what was below it, and appears before it.
+        for audience, known in nodes_before.items():
+            self._send_nodes([audience], "remove", sorted(known.difference(audience.nodes), key=_by_depth)[::-1])
+        for audience, known in nodes_before.items():
+            self._send_nodes([audience], "add", sorted(set(audience.nodes) - known, key=_by_depth))
+        for audience, elements in appeared:
+            self._show(audience, elements)
 
-    def _hide(self, audience: Audience, elements: list[Element], *, counts_nodes: bool) -> None:
+    def _hide(self, audience: Audience, elements: list[Element]) -> None:
         for element in elements:
             if audience in element.audiences:
                 audience.on_remove(element)
                 element.audiences = tuple(other for other in element.audiences if other is not audience)
-            if counts_nodes and audience.has_nodes:
-                self._send_nodes_to(audience, "remove", element, -1)
 
-    def _show(self, audience: Audience, elements: list[Element], *, counts_nodes: bool) -> None:
+    def _show(self, audience: Audience, elements: list[Element]) -> None:
         rule = audience.rule
         for element in elements:
-            if counts_nodes and audience.has_nodes:
-                self._send_nodes_to(audience, "add", element, 1)
             path = element.path
             if rule.matches_path(path) and audience.accepts(element) and (rule.sees_daemon or not is_daemons(path)):
                 element.audiences += (audience,)
@@ -357,34 +382,13 @@ class Fetches:
                 audience.key = (*audience.key, object())
             self.audiences[audience.key] = audience
 
-    def _send_nodes(self, kind: str, element: Element, step: int) -> None:
-        for audience in self._node_watchers:
-            self._send_nodes_to(audience, kind, element, step)
-
-    def _send_nodes_to(self, audience: Audience, kind: str, element: Element, step: int) -> None:
-        # Nodes appear from the root down and vanish from the leaf up.
-        for node in self._count_nodes(audience, element, step)[::step]:
-            if audience.rule.matches_path(node):
-                audience.send_node(kind, node)
-
     @staticmethod
-    def _count_nodes(audience: Audience, element: Element, step: int) -> list[str]:
-        """Count a leaf in its nodes, by the separators of the audience; return nodes that appear or vanish, root first.
-
-        A node is there for an audience as long as there is a leaf below it that the audience may know of.
-        """
-        if is_daemons(element.path) or not element.shown_to(audience.auth):
-            return []
-        counts, turned = audience.nodes, []
-        for node in nodes_of(element.path, audience.separators):
-            count = counts.get(node, 0) + step
-            if count:
-                counts[node] = count
-            else:
-                del counts[node]
-            if count == (step > 0):
-                turned.append(node)
-        return turned
+    def _send_nodes(audiences: Iterable[Audience], kind: str, nodes: list[str]) -> None:
+        """Announce nodes that appear, from the root down, or vanish, from the leaf up."""
+        for node in nodes:
+            for audience in audiences:
+                if audience.rule.matches_path(node):
+                    audience.send_node(kind, node)
 
     def _find(self, element: Element) -> list[Audience]:
         path = element.path
@@ -442,6 +446,26 @@ def _update_audiences(
             # A reference to the old tuple keeps its id from being reused meanwhile.
             known = changed[id(before)] = (before, change(before))
         element.audiences = known[1]
+
+
+class NodeView:
+    """Nodes that all fetches of a user see by the same separators: a leaf is below them that the user may know of."""
+
+    __slots__ = ("_auth", "audiences", "nodes")
+
+    def __init__(self, auth: Auth | None, separators: str) -> None:
+        self._auth = auth
+        self.nodes = Nodes(separators)
+        self.audiences: dict[Audience, None] = {}
+
+    def shows(self, element: Element) -> bool:
+        """Return True if the nodes above an element are part of this view."""
+        return element.shown_to(self._auth) and not is_daemons(element.path)
+
+
+def _by_depth(node: str) -> tuple[int, str]:
+    """Return the place of a node in an order that has each behind those above it."""
+    return len(node), node
 
 
 class _Sight(NamedTuple):

@@ -22,6 +22,7 @@ class Limits:
         default=10_000_000, metadata={"help": "bytes of the batch that answers a batch of the 2012 dialect"}
     )
     path_chars_max: int = field(default=4096, metadata={"help": "characters of a path", "most": 16_383})
+    path_depth_max: int = field(default=64, metadata={"help": "segments of a path, between slashes or dots"})
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
     members_max: int = field(default=100, metadata={"help": "members that describe one state or method, as in 2012"})
     schema_bytes_max: int = field(default=65_536, metadata={"help": "bytes of the schema of one state or method"})

@@ -16,8 +16,9 @@ from msgspec import Struct
 from jetbus.bus.access import Access, Auth
 from jetbus.bus.account import VALUE_ROOM
 from jetbus.bus.descriptions import UNDESCRIBED, Description, Meta
+from jetbus.bus.nodes import Nodes
 from jetbus.errors import Occupied
-from jetbus.paths import SEPARATOR, is_daemons, nodes_of, parent_of
+from jetbus.paths import SEPARATOR, is_daemons, parent_of
 from jetbus.rules import Rule
 from jetbus.rules.work import meter
 from jetbus.wire import binary
@@ -116,7 +117,7 @@ def as_json(element: Element, value: bytes) -> bytes:
 
 
 class Tree:
-    """Leaves by path, in order of creation, and the number of leaves and nodes directly below each node.
+    """Leaves by path, in order of creation, and the nodes above them.
 
     ``kind`` says whose leaves keep off nodes and other leaves: ``strict`` all, ``flat`` none, ``auto`` those of owners
     whose dialect knows nodes. Programs of the other dialects add ``a`` and ``a/b`` side by side.
@@ -126,10 +127,10 @@ class Tree:
         self._strict = kind == "strict"
         self._auto = kind == "auto"
         self.separators = separators
-        self._other_nodes: dict[str, dict[str, int]] = {}
-        """Number of leaves below each node, by separators other than those of the bus."""
+        self._other_nodes: dict[str, Nodes] = {}
+        """Nodes of all leaves, by separators other than those of the bus."""
         self.elements: dict[str, Element] = {}
-        self.nodes: dict[str, int] = {}
+        self.nodes = Nodes(separators)
         self._created = 0
         # Sorted paths for finding what is below a prefix; brought up to date only when asked.
         self._sorted: list[str] = []
@@ -138,21 +139,17 @@ class Tree:
 
     def add(self, element: Element) -> None:
         """Add a leaf."""
-        path, elements, counts = element.path, self.elements, self.nodes
+        path, elements = element.path, self.elements
         if path in elements:
             raise Occupied(path)
         # The walk up the path is done only for those who asked for a strict tree or whose dialect has nodes.
         if self._strict or (self._auto and element.dialect.has_nodes):
             self._check_relatives(path, element.owner.separators or self.separators)
-        parent = parent_of(path, self.separators)
-        if parent in counts:
-            counts[parent] += 1
-        elif parent:
-            self._grow(parent)
+        self.nodes.add(path)
         self._created = element.number = self._created + 1
         elements[path] = element
-        if self._other_nodes:
-            self._count_others(path, 1)
+        for nodes in self._other_nodes.values():
+            nodes.add(path)
         # It was removed and is still in one of the lists, where it must not be twice.
         if self._stale and path in self._stale:
             self._stale.discard(path)
@@ -172,31 +169,15 @@ class Tree:
                 return  # no node of a strict tree is below a leaf
             parent = parent_of(parent, separators)
 
-    def _nodes_by(self, separators: str) -> dict[str, int]:
+    def _nodes_by(self, separators: str) -> Nodes:
         """Return the nodes of all paths under these separators, cached, since there are only few sets of separators."""
         if separators == self.separators:
             return self.nodes
         if separators not in self._other_nodes:
-            self._other_nodes[separators] = {}
+            nodes = self._other_nodes[separators] = Nodes(separators)
             for path in self.elements:
-                self._count_others(path, 1, separators)
+                nodes.add(path)
         return self._other_nodes[separators]
-
-    def _count_others(self, path: str, step: int, *sets: str) -> None:
-        for separators in sets or self._other_nodes:
-            counts = self._other_nodes[separators]
-            for node in nodes_of(path, separators):
-                counts[node] = counts.get(node, 0) + step
-                if not counts[node]:
-                    del counts[node]
-
-    def _grow(self, parent: str) -> None:
-        """Make a node and those above it, up to one that is there already."""
-        while parent and parent not in self.nodes:
-            self.nodes[parent] = 1
-            parent = parent_of(parent, self.separators)
-        if parent:
-            self.nodes[parent] += 1
 
     def remove(self, element: Element) -> None:
         """Remove a leaf."""
@@ -205,16 +186,9 @@ class Tree:
         # The list has more dead paths than living ones: sort it anew when it is needed next.
         if len(self._stale) > 1000 and len(self._stale) > len(self.elements):
             self._sorted, self._unsorted, self._stale = [], list(self.elements), set()
-        if self._other_nodes:
-            self._count_others(element.path, -1)
-        node = parent_of(element.path, self.separators)
-        while node:
-            # A node without children vanishes, and with it perhaps its parent.
-            self.nodes[node] -= 1
-            if self.nodes[node]:
-                break
-            del self.nodes[node]
-            node = parent_of(node, self.separators)
+        self.nodes.remove(element.path)
+        for nodes in self._other_nodes.values():
+            nodes.remove(element.path)
 
     def matching(self, rule: Rule) -> list[Element]:
         """Return the leaves whose path a rule matches, in order of creation."""

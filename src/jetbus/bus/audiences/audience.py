@@ -5,7 +5,7 @@ The docstring of the package explains audiences, chunks and the order that they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jetbus.bus.replay import PastElement
@@ -101,8 +101,8 @@ class Audience:
         self.has_nodes = False
         """True if members are told of nodes, too."""
         self.separators = ""
-        self.nodes: dict[str, int] = {}
-        """Nodes that the members may know, with the number of leaves below each, if they are told of nodes."""
+        self.nodes: Iterable[str] = ()
+        """Nodes that the members may know, if they are told of nodes."""
         self.sorted_matches = SortedMatches(rule.sort, auth) if rule.sort and dialect.sorts else None
         sends_all = self.value_test is None and self.sorted_matches is None
         self.is_plain = dialect is CLASSIC and sends_all
