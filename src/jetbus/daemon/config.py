@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import ipaddress
 import logging
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,6 +110,17 @@ def read_list(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+def read_networks(text: str) -> tuple[str, ...]:
+    """Addresses or networks with commas between them."""
+    networks = read_list(text)
+    try:
+        for network in networks:
+            ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        raise ValueError("it is addresses or networks such as 127.0.0.1,10.0.0.0/8") from None
+    return networks
+
+
 def read_densities(text: str) -> tuple[tuple[str, str], ...]:
     """``RULE => DENSITY`` with semicolons between them; what they mean is the journal's business."""
     rows = [row.partition("=>") for row in text.split(";") if row.strip()]
@@ -185,6 +197,22 @@ class Config(Limits):
         "URL,...",
         "further origins of web pages that may connect by WebSocket, besides loopback and this machine; * for all",
         reload=True,
+    )
+    ws_login_header: str | None = _setting(
+        None,
+        str,
+        "NAME",
+        "header of WebSocket requests in which a proxy names the user; see ws_login_proxies",
+        reload=True,
+    )
+    ws_login_proxies: tuple[str, ...] = _setting(
+        (), read_networks, "ADDRESS,...", "addresses or networks of proxies whose ws_login_header counts", reload=True
+    )
+    ws_login_cookie: str | None = _setting(
+        None, str, "NAME", "cookie of WebSocket requests with a signed token that names the user", reload=True
+    )
+    ws_login_key: Path | None = _setting(
+        None, Path, "FILE", "key of at least 32 bytes with which the tokens in cookies are signed"
     )
     connections_max: int = _setting(10_000, read_count, "N", "connections", reload=True)
     inbound_bytes_max: int = _setting(

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from time import monotonic as clock
 from time import thread_time as processor_time
+from time import time
 from typing import TYPE_CHECKING, cast
 
 from websockets.exceptions import InvalidMessage, ProtocolError
@@ -27,6 +28,7 @@ from jetbus.daemon.logins import login_address
 from jetbus.daemon.origins import is_allowed
 from jetbus.daemon.outbox import SocketOutbox
 from jetbus.daemon.turns import HEAVY_S, HEAVY_TURN
+from jetbus.daemon.upgrade_logins import find_user
 from jetbus.errors import InvalidRequest
 from jetbus.wire.binary import (
     ADD_METHOD,
@@ -587,6 +589,8 @@ class WebSocketConnection(Connection):
         """Bytes of an unfinished message that have been counted."""
         self._pages_only = False
         """One connection too many: it may ask for /health and /metrics, which must answer especially then."""
+        self._user: str | None = None
+        """User whom the request that opened the WebSocket has proved."""
         self._head_end = b""
         """The last bytes of the handshake that have arrived."""
 
@@ -738,7 +742,19 @@ class WebSocketConnection(Connection):
             return self._protocol.reject(
                 403, "pages of this origin may not connect; ws_origins of the daemon lists those that may\n"
             )
-        return self._protocol.accept(request)
+        response = self._protocol.accept(request)
+        daemon = self._daemon
+        self._user = find_user(request.headers, self.host, daemon.config, daemon.login_key, time())
+        return response
+
+    def _auth_without_password(self) -> Auth | None:
+        users = self._daemon.bus.users
+        if self._user is None or users is None:
+            return super()._auth_without_password()
+        auth = users.auth_of(self._user)
+        if auth is None:
+            log.info("%s is logged in as %r by its request, but there is no such user", self.address, self._user)
+        return auth
 
     def _page(self, path: str) -> Response:
         page = self._daemon.page(path)

@@ -40,6 +40,7 @@ from jetbus.daemon.outbox import Flow
 from jetbus.daemon.radar_process import RadarProcess
 from jetbus.daemon.tls import TlsServer
 from jetbus.daemon.turns import Turns
+from jetbus.daemon.upgrade_logins import check_settings, read_key
 from jetbus.daemon.users import Users, UsersFileError
 from jetbus.errors import Internal, JetError
 from jetbus.loops import keep_alive
@@ -108,6 +109,8 @@ class Daemon:
         self.config = config
         self.loop = asyncio.get_running_loop()
         self._tls = _tls_context(config)
+        check_settings(config)
+        self.login_key = read_key(config.ws_login_key)
         self._aside = Aside(self.loop)
         self._history_worker: Aside | None = None
         """Reads the past. A disk that hangs holds up its threads, and not those that log users in."""
@@ -408,6 +411,7 @@ class Daemon:
             if not row.reload and getattr(config, row.name) != getattr(self.config, row.name):
                 log.warning("%s has changed in the configuration; restart the daemon to apply it", row.name)
                 config = dataclasses.replace(config, **{row.name: getattr(self.config, row.name)})
+        check_settings(config)
         # In a thread: hashing plain passwords takes long. Until it is done the present users stay in force.
         self._aside.run(lambda: Users.load(config.users) if config.users else None, self._on_users)
         self.config = config
