@@ -23,10 +23,12 @@ from jetbus.spark.errors import (
     BadStage,
     DataLoss,
     ExpectationFailed,
+    JavaGone,
     JavaMissing,
     JetSparkError,
     NotTables,
     SetsFailed,
+    SparkFailed,
 )
 from jetbus.spark.session import session
 
@@ -45,6 +47,7 @@ __all__ = [
     "Batch",
     "DataLoss",
     "ExpectationFailed",
+    "JavaGone",
     "JavaMissing",
     "JetSparkError",
     "NotTables",
@@ -52,6 +55,7 @@ __all__ = [
     "Published",
     "Publisher",
     "SetsFailed",
+    "SparkFailed",
     "Tables",
     "attach",
     "publish",

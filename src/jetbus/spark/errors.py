@@ -2,6 +2,7 @@
 
     JetSparkError
         JavaMissing     Spark needs Java 17 and found none
+        JavaGone        the Java process of Spark has ended; only another process can start one
         BadOption       an option, a column or a rule that makes no sense; ``option`` has its name
             BadAlarm        an entry of an alarm file that makes no sense
             BadStage        a stage of a user's file that makes no sense
@@ -11,12 +12,16 @@
         ExpectationFailed   rows of a batch that do not meet an expectation which ends the pipeline
         NotTables       a directory that holds no tables of a pipeline, or those of another one
         SetsFailed      set requests that the bus refused; ``failed`` has them
+        SparkFailed     Spark, a disk or a store has failed; ``passes`` says whether it may work a moment later
 
-All of them are raised in the driver. Most come before a job starts; ``DataLoss`` may end a running stream,
-``ExpectationFailed`` ends a batch before it is committed, and ``SetsFailed`` comes after the job.
+All of them are raised in the driver. Most come before a job starts; ``DataLoss`` and ``SparkFailed`` may end a running
+stream, ``ExpectationFailed`` ends a batch before it is committed, and ``SetsFailed`` comes after the job.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 __all__ = [
     "BadAlarm",
@@ -26,10 +31,12 @@ __all__ = [
     "BadStage",
     "DataLoss",
     "ExpectationFailed",
+    "JavaGone",
     "JavaMissing",
     "JetSparkError",
     "NotTables",
     "SetsFailed",
+    "SparkFailed",
 ]
 
 
@@ -39,6 +46,22 @@ class JetSparkError(Exception):
 
 class JavaMissing(JetSparkError):
     """Spark needs Java 17 and found none."""
+
+
+class JavaGone(JetSparkError):
+    """The Java process of Spark has ended."""
+
+
+class SparkFailed(JetSparkError):
+    """Spark, a disk or a store has failed."""
+
+    def __init__(self, message: str, *, passes: bool) -> None:
+        super().__init__(message)
+        self.passes = passes
+        """True if it may work a moment later, so that a pipeline tries again."""
+
+    def __reduce__(self) -> Any:
+        return partial(SparkFailed, passes=self.passes), (str(self),)
 
 
 class BadOption(JetSparkError, ValueError):

@@ -11,6 +11,13 @@ It is a query of Structured Streaming: format ``jet`` reads, ``foreachBatch`` ha
 which makes the tables of them. Whatever is killed at whatever moment, the next run goes on after the last batch that
 counts: events that are in the tables are not taken again, also if Spark's checkpoint is lost.
 
+Spark ends a query for any failure, also for one that passes: a worker that was slow to start, a disk that is full for
+a minute. ``diagnosis`` tells them apart, and a thread of the pipeline starts the query again, after pauses that grow::
+
+    start ──> query ──> ends by itself, or is stopped ──────────────────────────> end
+                ^  └──> ends by an error ──> it passes? no ─────────────────────> end, raised by ``wait``
+                └──────────── pause <──────── yes: counted, published, logged
+
 Path of batch N, and what happens after a kill behind each step::
 
     Spark         offset log: N is planned                   N is made over the same events
@@ -35,6 +42,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -59,14 +67,14 @@ from jetbus.peer.address import read_url
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
 from jetbus.spark.batch import SMALL_EVENTS, CommittedBatch, Plan, fold_tables, make_batch, settings_for
 from jetbus.spark.catalog import Tables
-from jetbus.spark.errors import BadOption, JetSparkError
+from jetbus.spark.diagnosis import JAVA_ERRORS, explain_failure
+from jetbus.spark.errors import BadOption, JetSparkError, SparkFailed
 from jetbus.spark.expectations import Expectation, read_expectations
 from jetbus.spark.journals import OpenBuses, open_buses, start_of
 from jetbus.spark.location import Location, read_location
 from jetbus.spark.maintenance import Merging
 from jetbus.spark.options import DaemonAddress, read_options
 from jetbus.spark.publishing import Publishing
-from jetbus.spark.session import explain_error
 from jetbus.spark.source import closing_all
 from jetbus.spark.store import Store
 from jetbus.spark.time_rows import StreamPosition, read_offset
@@ -83,6 +91,11 @@ MERGE_EVERY = 100
 """Small files are merged after so many batches, by default."""
 LOOK_S = 1
 """Interval of the check whether a running pipeline has ended."""
+PAUSE_S = 1.0
+"""Pause before a query is started again after a failure that passes; it doubles until a batch succeeds."""
+PAUSE_S_MAX = 60.0
+RESTARTS_ONCE_MAX = 5
+"""Restarts in a row after which a run to the present end gives up; one that runs on never does."""
 LAST_WORD_S = 10
 """Time limit for Spark's report of a query that has ended."""
 
@@ -157,7 +170,14 @@ class Pipeline:
         self._publishing: Publishing | None = None
         self._sources: OpenBuses | None = None
         self._query: StreamingQuery | None = None
+        self._checkpoint_uri = ""
+        self.restarts = 0
+        """Times that the query was started again after a failure that passes."""
+        self._thread: threading.Thread | None = None
+        self._ended, self._stop_asked = threading.Event(), threading.Event()
+        # What a batch has raised, which Spark wraps, and what has ended the run.
         self._problem: BaseException | None = None
+        self._failure: BaseException | None = None
         # The first guards the two flags below, the second the open journals, which batches and callers count.
         self._turn, self._looking = threading.Condition(), threading.Lock()
         self._making = self._stopping = False
@@ -203,28 +223,118 @@ class Pipeline:
 
     def start(self, every_s: float = EVERY_S, *, once: bool = False) -> None:
         """Keep the tables up to date in the background, looking for new events so often, or bring them up once."""
-        if self._query is not None and self._query.isActive:
+        if self._thread is not None and self._thread.is_alive():
             raise JetSparkError("this pipeline is running already; stop it first")
-        self._problem, self._stopping, self._is_first = None, False, True
-        writer = (
-            self._stream()
-            .writeStream.foreachBatch(self._process_batch)
-            .queryName(f"jetbus {self.store.id}")
-            .option("checkpointLocation", self._checkpoint_uri())
-        )
+        self._query, self._problem, self._failure, self._stopping = None, None, None, False
+        self._checkpoint_uri, self.restarts = self._find_checkpoint(), 0
+        self._ended.clear()
+        self._stop_asked.clear()
         # Before the query, so that a prefix that is taken ends the run before a batch is made.
         self._publish()
-        self._listener.begin()
         # Before the query starts, or its first reports would be missed.
         self._spark.streams.addListener(self._listener)
+        trigger: dict[str, Any] = (
+            {"availableNow": True} if once else {"processingTime": f"{round(every_s * 1000)} milliseconds"}
+        )
         try:
-            trigger: dict[str, Any] = (
-                {"availableNow": True} if once else {"processingTime": f"{round(every_s * 1000)} milliseconds"}
-            )
-            self._query = writer.trigger(**trigger).start()
+            failure = self._start_query(trigger)
+            if failure is not None and not _passes(failure):
+                raise failure
         except BaseException:
             self._end()
             raise
+        self._thread = threading.Thread(
+            target=self._keep_running, args=(trigger, failure, once), name="jetbus-query", daemon=True
+        )
+        self._thread.start()
+
+    def _start_query(self, trigger: Mapping[str, Any]) -> BaseException | None:
+        """Start the query; return the error that Spark has with it."""
+        try:
+            writer = (
+                self._stream()
+                .writeStream.foreachBatch(self._process_batch)
+                .queryName(f"jetbus {self.store.id}")
+                .option("checkpointLocation", self._checkpoint_uri)
+            )
+            with self._turn:
+                # From here on ``stop`` finds the query, and stops it.
+                if not self._stopping:
+                    self._is_first = True
+                    self._listener.begin()
+                    self._query = writer.trigger(**trigger).start()
+        except Exception as problem:
+            return self._explained(problem)
+        return None
+
+    def _keep_running(self, trigger: Mapping[str, Any], failure: BaseException | None, once: bool) -> None:
+        """Follow the query to its end, in a thread of its own; ``wait`` raises what it ends with."""
+        try:
+            self._failure = self._follow_query(trigger, failure, once)
+            self._end()
+        except BaseException as problem:
+            self._failure = problem
+        finally:
+            self._ended.set()
+
+    def _follow_query(
+        self, trigger: Mapping[str, Any], failure: BaseException | None, once: bool
+    ) -> BaseException | None:
+        """Start the query again after failures that pass; return the one that ends the run."""
+        in_a_row, batch = 0, self.store.progress.batch
+        while True:
+            if failure is None:
+                failure = self._await_query()
+            if failure is None or self._stopping:
+                break
+            if self.store.progress.batch > batch:
+                in_a_row, batch = 0, self.store.progress.batch
+            if not _passes(failure) or (once and in_a_row >= RESTARTS_ONCE_MAX):
+                break
+            pause_s = min(PAUSE_S * 2**in_a_row, PAUSE_S_MAX)
+            in_a_row += 1
+            self._count_restart(failure, pause_s)
+            if self._stop_asked.wait(pause_s):
+                break
+            try:
+                # The error may have come between two commits.
+                self.store.reload()
+                failure = self._start_query(trigger)
+            except Exception as problem:
+                failure = self._explained(problem)
+        # To be stopped while something that passes is in the way is no failure.
+        return None if self._stopping and failure is not None and _passes(failure) else failure
+
+    def _await_query(self) -> BaseException | None:
+        """Wait until the query ends; return the error that ended it."""
+        query = self._query
+        if query is None:
+            return None
+        ended_by: Exception | None = None
+        try:
+            query.awaitTermination()
+        except Exception as problem:
+            ended_by = problem
+        self._listener.await_end()
+        with self._turn:
+            # A query that is stopped at once ends before its batch does.
+            self._turn.wait_for(lambda: not self._making)
+            cause, self._problem = self._problem or ended_by, None
+        # Spark was interrupted, which is how a query is stopped.
+        is_stop = self._stopping and cause is ended_by
+        return None if cause is None or is_stop else self._explained(cause)
+
+    def _explained(self, problem: BaseException) -> BaseException:
+        found = explain_failure(problem, self.store.location.uri)
+        if found is not problem:
+            found.__cause__ = problem
+        return found
+
+    def _count_restart(self, failure: BaseException, pause_s: float) -> None:
+        self.restarts += 1
+        log.warning("%s; restart %d follows in %g s", failure, self.restarts, pause_s)
+        if self._publishing is not None:
+            self._publishing.show_restart(self.restarts, str(failure))
 
     def _stream(self) -> DataFrame:
         """Read the events after those of the tables; a checkpoint that Spark has goes on where it was."""
@@ -240,7 +350,7 @@ class Pipeline:
         with closing_all(open_buses(self._range.places)) as buses:
             return {name: start_of(bus, self._range.start) for name, bus in buses.items()}
 
-    def _checkpoint_uri(self) -> str:
+    def _find_checkpoint(self) -> str:
         """Return where Spark keeps how far it is: a place that belongs to just these tables.
 
         With ``until`` it walks over events that are left for the next run: nobody else may go on from there.
@@ -274,29 +384,23 @@ class Pipeline:
     def _end(self) -> None:
         for number in sorted(self._made):  # stopped before Spark could tell of it
             self._report(self._made.pop(number), 0.0, 0)
-        self._spark.streams.removeListener(self._listener)
+        with suppress(*JAVA_ERRORS):
+            self._spark.streams.removeListener(self._listener)
         self._unpublish()
 
-    def wait(self, timeout_s: int | None = None) -> bool:
-        """Wait for the end; gives whether it has come. Raises what ended the run, if it was an error."""
-        query = self._query
-        if query is None:
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run ends and return True, or False on timeout. Raises what ended the run, if it was an error.
+
+        A failure that passes does not end it: the query is started again, see ``restarts``.
+        """
+        if self._thread is None:
             return True
-        try:
-            # Spark returns None if there is no time limit.
-            ended = query.awaitTermination(timeout_s) in (None, True)
-        except Exception as problem:
-            self._listener.await_end()
-            self._end()
-            if self._stopping:
-                return True  # Spark was interrupted, which is how a query is stopped
-            if self._problem is not None:
-                raise self._problem from problem
-            raise explain_error(problem) from problem
-        if ended:
-            self._listener.await_end()
-            self._end()
-        return ended
+        if not self._ended.wait(timeout_s):
+            return False
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return True
 
     def follow(self, stops: Callable[[], int]) -> None:
         """Wait for the end, or until ``stops`` says so: 1 is after the batch that is being made, 2 is at once."""
@@ -313,20 +417,17 @@ class Pipeline:
     def stop(self, *, at_once: bool = False) -> None:
         """Stop after the batch that is being made, or in the midst of it; the next run makes it then."""
         with self._turn:
-            # ``wait`` hides errors of a run that is being stopped, but not one that came before.
-            failed = self._problem is not None
-            self._stopping = not failed
+            self._stopping = True
             if not at_once:
                 self._turn.wait_for(lambda: not self._making)
+            query = self._query
+        self._stop_asked.set()
         # Stopping a query interrupts its batch, so the batch has to be over first.
-        query = self._query
-        if query is not None and query.isActive:
-            query.stop()
-        with self._turn:
-            self._turn.wait_for(lambda: not self._making)
-        if query is not None:
-            self._listener.await_end()
-        self._end()
+        with suppress(*JAVA_ERRORS):
+            if query is not None and query.isActive:
+                query.stop()
+        if self._thread is not None:
+            self._thread.join()
 
     def close(self) -> None:
         """Stop, and let another pipeline write to the tables."""
@@ -358,7 +459,8 @@ class Pipeline:
                 fold_tables(self._plan, rows.sparkSession)
                 self._merging.batch_made()
         except BaseException as problem:
-            self._problem = problem
+            # ``stop`` interrupts a batch if it is to end at once; such an error is no news.
+            self._problem = None if self._stopping else problem
             raise
         finally:
             with self._turn:
@@ -462,6 +564,10 @@ class _Listener(StreamingQueryListener):
         # This event has no name, so the run is remembered from the start of the query.
         if str(event.runId) == self._run:
             self._ended.set()
+
+
+def _passes(failure: BaseException) -> bool:
+    return isinstance(failure, SparkFailed) and failure.passes
 
 
 def _behind(progress: StreamingQueryProgress) -> int:

@@ -3,6 +3,7 @@
     PREFIX/pipeline/batch               the last batch: number, events, seconds, when
     PREFIX/pipeline/lag                 how far behind: events, seconds
     PREFIX/pipeline/rate                events per second of the last batch, events since the start
+    PREFIX/pipeline/restarts            times that the query was started again, why and when the last time
     PREFIX/pipeline/ui                  address of Spark's own page, if it has one
     PREFIX/rollups/1s/BUS/PATH          the newest complete window of a state; also 1m and 1h
     PREFIX/alarms/ALARM/BUS/PATH        raised or cleared, since when, by which value and unit
@@ -20,6 +21,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +79,8 @@ class Publishing:
         And answer questions from now on, if anybody may ask.
         """
         first: dict[str, Any] = {
-            "pipeline/batch": {"number": tables.progress.batch, "events": 0, "seconds": 0.0, "at": None}
+            "pipeline/batch": {"number": tables.progress.batch, "events": 0, "seconds": 0.0, "at": None},
+            "pipeline/restarts": {"count": 0, "why": None, "at": None},
         }
         if (address := ui_address(spark)) is not None:
             first["pipeline/ui"] = address
@@ -140,6 +143,11 @@ class Publishing:
             "pipeline/rate": {"events_per_s": round(batch.events_per_s, 1), "events": self._events},
         }
         self._show(about)
+
+    def show_restart(self, count: int, why: str) -> None:
+        """Show that the query is started again."""
+        at = write_instant(micros(datetime.now(UTC)))
+        self._show({"pipeline/restarts": {"count": count, "why": why, "at": at}})
 
     def close(self) -> None:
         """Take everything off the bus."""

@@ -30,6 +30,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -40,10 +41,11 @@ from jetbus.errors import JetError, Refused
 from jetbus.journal.instants import read_instant
 from jetbus.peer import Peer
 from jetbus.spark.catalog import Tables
+from jetbus.spark.diagnosis import JAVA_ERRORS, first_sentence
 from jetbus.spark.errors import BadOption, BadQuestion
 from jetbus.spark.location import Location
 from jetbus.spark.rollups import WINDOWS_US
-from jetbus.spark.session import QueryError, count_cores, first_sentence
+from jetbus.spark.session import QueryError, count_cores
 from jetbus.spark.sink import plain
 from jetbus.spark.sql_guard import check_question
 
@@ -91,7 +93,8 @@ class Answers:
 
     def close(self) -> None:
         """Cancel all questions."""
-        self._spark.interruptAll()
+        with suppress(*JAVA_ERRORS):
+            self._spark.interruptAll()
 
     def offer(self, peer: Peer, prefix: str, groups: Sequence[str] = ()) -> None:
         """Own the methods, for members of some groups or for everybody."""

@@ -11,23 +11,24 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException as QueryError
-from pyspark.errors import StreamingQueryException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from jetbus.spark.errors import DataLoss, JavaMissing, JetSparkError
+from jetbus.spark.errors import JavaMissing
 
 __all__ = [
     "QueryError",
     "count_cores",
-    "explain_error",
-    "first_sentence",
     "session",
     "silence_query_log",
     "ui_address",
@@ -37,7 +38,6 @@ __all__ = [
 MEMORY = "2g"
 SHUFFLES_PER_CORE = 1
 _JAVA = "spark.driver.extraJavaOptions"
-_OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")
 _LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
@@ -82,6 +82,7 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    own = {key.replace("__", "."): value for key, value in settings.items()}
     check_java()
     chosen = _chosen(master)
     # Workers of another interpreter fail with errors that tell nothing of it.
@@ -90,12 +91,40 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
     if chosen.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder: Any = SparkSession.builder.master(chosen).appName(name).config("spark.driver.memory", memory)
-    own = {key.replace("__", "."): value for key, value in settings.items()}
     own[_JAVA] = _java_options(own.get(_JAVA, ""))
     for key, value in {**_defaults(chosen), **own}.items():
         builder = builder.config(key, value)
-    made: SparkSession = builder.getOrCreate()
+    with _deaf_to_sigterm():
+        made: SparkSession = builder.getOrCreate()
     return made
+
+
+_starting = threading.local()
+"""Its attribute ``java`` is set in a thread that is starting Java."""
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """Let the Java process that is started meanwhile ignore SIGTERM.
+
+    Whoever stops a service signals all of its processes. Java would take the query with it before its batch is over,
+    and before Python can end it. It still ends with the Python that has started it, however that ends: it reads a pipe
+    from there.
+    """
+    _starting.java = True
+    try:
+        yield
+    finally:
+        _starting.java = False
+
+
+def _after_fork() -> None:
+    if getattr(_starting, "java", False):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+# PySpark starts Java with a function of its own to run before it, so that Python calls these hooks in the child.
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _chosen(master: str | None) -> str:
@@ -173,18 +202,3 @@ def check_java() -> None:
 def silence_query_log() -> None:
     """Keep Spark from logging errors of a query: they are raised."""
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-
-
-def first_sentence(problem: Exception) -> str:
-    """Return Spark's objection to a query, without the plan that follows it."""
-    return " ".join(str(problem).split("\n\n")[0].split("\n== SQL")[0].split(";")[0].split())
-
-
-def explain_error(problem: Exception) -> Exception:
-    """Return the error that ended a stream as it was first raised; Spark wraps it in its own."""
-    if not isinstance(problem, StreamingQueryException):
-        return problem
-    found = _OWN_ERROR.findall(str(problem))
-    # Spark quotes all causes, one within the other. The last of ours is the first that was raised.
-    kind, sentence = found[-1] if found else ("", f"Spark has ended the run: {first_sentence(problem)}")
-    return DataLoss(sentence) if kind == "DataLoss" else JetSparkError(sentence)

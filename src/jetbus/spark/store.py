@@ -255,12 +255,23 @@ class Store:
                 ) from None
             self._create("batches")
             return TableProgress()
-        self._open["batches"] = open_table(self.location, "batches")
+        self._open_all(progress)
         for name in progress.versions:
-            self._open[name] = open_table(self.location, name)
             self._add_new_columns(name)
         self.tables |= own_tables(self.location, progress.versions)
         return progress
+
+    def _open_all(self, progress: TableProgress) -> None:
+        for name in ("batches", *progress.versions):
+            self._open[name] = open_table(self.location, name)
+
+    def reload(self) -> None:
+        """Find out anew how far the tables are: an error in the midst of a batch may have left some of them ahead."""
+        self.progress = read_progress(self.location)
+        for known in (self._open, self._ahead, self._appended):
+            known.clear()
+        self._open_all(self.progress)
+        self._find_unfinished()
 
     def _add_new_columns(self, name: str) -> None:
         """Give a table of an earlier version the columns that it has since got; they are null in its old rows."""
@@ -312,7 +323,8 @@ class Store:
     def table(self, name: str) -> DeltaTable:
         """Return a table, created if it does not exist yet."""
         if name not in self._open:
-            self._create(name)
+            with self._writing(name):
+                self._create(name)
         return self._open[name]
 
     def _create(self, name: str) -> None:
@@ -348,7 +360,7 @@ class Store:
             rows = sum(file.rows for file in own)
             # Without the number of a batch, or ``_note_unfinished`` would take it for one.
             properties = CommitProperties(custom_metadata={"folded": "true"})
-            self._write(self.table(name), own, self.tables[name], "overwrite", properties)
+            self._write(name, own, "overwrite", properties)
             self._appended[name] = Appended(rows, rows, len(own))
 
     # -- a batch
@@ -392,7 +404,7 @@ class Store:
     def _commit_one(
         self, name: str, files: Sequence[WrittenFile], batch: int, positions: Mapping[str, Position], *, replace: bool
     ) -> int:
-        table, about = self.table(name), self.tables[name]
+        table = self.table(name)
         extent = {
             "batch": str(batch),
             "seqs": json.dumps({bus: position.seq for bus, position in sorted(positions.items())}),
@@ -406,17 +418,16 @@ class Store:
             self._set_back(name)
         # The transaction lets any other reader of the Delta log know which batch a version belongs to.
         properties = CommitProperties(custom_metadata=extent, app_transactions=[Transaction(APPLICATION, batch)])
-        self._write(table, files, about, "overwrite" if replace else "append", properties)
+        self._write(name, files, "overwrite" if replace else "append", properties)
         if name in self._appended:
             self._appended[name].rows += sum(file.rows for file in files)
             self._appended[name].files += len(files)
         return table.version()
 
-    def _write(
-        self, table: DeltaTable, files: Sequence[WrittenFile], about: Table, mode: str, properties: CommitProperties
-    ) -> None:
+    def _write(self, name: str, files: Sequence[WrittenFile], mode: str, properties: CommitProperties) -> None:
+        table, about = self.table(name), self.tables[name]
         actions: list[AddAction | RemoveAction] = [_add_action(self.location, about, file) for file in files]
-        with self._alone():
+        with self._writing(name):
             table.create_write_transaction(
                 actions, mode, delta_schema(about), about.partitions or None, commit_properties=properties
             )
@@ -432,7 +443,7 @@ class Store:
             custom_metadata={"batch": str(batch), **metadata}, app_transactions=[Transaction(APPLICATION, batch)]
         )
         days = rows[self.tables[name].time].cast(pa.date32())
-        with self._alone():
+        with self._writing(name):
             write_deltalake(
                 table,
                 rows.append_column("day", days),
@@ -474,10 +485,13 @@ class Store:
         self._open[name].update_incremental()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Turn a conflict with another writer into the error that says so."""
+    def _writing(self, name: str) -> Iterator[None]:
+        """Have errors name the table; turn a conflict with another writer into the error that says so."""
         try:
             yield
+        except OSError as problem:
+            problem.add_note(f"at {self.location.at(name)}/")
+            raise
         except CommitFailedError as problem:
             raise NotTables(
                 f"another pipeline writes to {self.location.uri}; stop it or choose another place ({problem})"

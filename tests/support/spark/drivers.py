@@ -28,15 +28,20 @@ def start(
     tables: Path,
     *options: str,
     waits: bool = False,
+    told: bool = False,
     settings: Mapping[str, str] = FOR_FEW_ROWS,
 ) -> subprocess.Popen[str]:
-    """Start a pipeline over these journals, in a process group of its own; one that ``waits`` begins with ``begin``."""
+    """Start a pipeline over these journals, in a process group of its own; one that ``waits`` begins with ``begin``.
+
+    Its stderr is for the one who starts it if that is to be ``told``.
+    """
     words = ["pipeline", "run", *(word for journal in journals for word in ("--journal", journal))]
     program = ("-c", WAITING) if waits else ("-m", "jetbus.cli")
     return subprocess.Popen(
         [sys.executable, *program, *words, "--tables", str(tables), "--master", "local[1]", *options],
         stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if told else None,
         text=True,
         start_new_session=True,
         env={**os.environ, **environment(settings)},

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from jetbus.cli.command import DURATION, Example, Family, command, is_bus_named
-from jetbus.cli.errors import Code, usage_error
+from jetbus.cli.errors import Code, print_message, usage_error
 from jetbus.cli.journals import since_option, until_option
 from jetbus.cli.output import Output
 from jetbus.cli.progress import BATCH_COLUMNS, show_batches, to_batch_record
@@ -47,14 +47,11 @@ _expectations = click.option(
 
 
 @contextmanager
-def _collect_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in a list, since Ctrl-C must not interrupt a call to Spark."""
-    signals: list[int] = []
-    before = {
-        one: signal.signal(one, lambda number, _: signals.append(number)) for one in (signal.SIGINT, signal.SIGTERM)
-    }
+def _collect_signals(signals: list[int], *numbers: int) -> Iterator[None]:
+    """Collect some signals in a list, since they must not interrupt a call to Spark."""
+    before = {one: signal.signal(one, lambda number, _: signals.append(number)) for one in numbers}
     try:
-        yield signals
+        yield
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
@@ -76,15 +73,20 @@ def _run(
 
     Batches are reported by a thread of Spark, while this one waits for signals.
     """
-    with explain_spark_errors():
+    signals: list[int] = []
+    with explain_spark_errors(), _collect_signals(signals, signal.SIGTERM):
         _check(journals, tables, login or {}, options)
         options |= login or {}
+        from jetbus.spark.errors import JavaGone
         from jetbus.spark.pipeline import Batch, Pipeline
 
-        # Spark installs a handler for Ctrl-C when it starts, so ours must be installed after it.
         spark, printing = start_spark(master, ui=ui), threading.Lock()
         done, failed = 0, list[Exception]()
-        with Output(BATCH_COLUMNS, form, stream=True, heads=True, value="events") as out, _collect_signals() as signals:
+        # Spark installs a handler for Ctrl-C when it starts, so ours must be installed after it.
+        with (
+            _collect_signals(signals, signal.SIGINT),
+            Output(BATCH_COLUMNS, form, stream=True, heads=True, value="events") as out,
+        ):
 
             def tell(batch: Batch) -> None:
                 nonlocal done
@@ -100,11 +102,19 @@ def _run(
                 Pipeline(spark, journals, tables, on_batch=tell, **options) as running,
                 show_batches(running.behind) as show,
             ):
-                running.start(every_s or 1.0, once=every_s is None)
-                # Two signals are more than one: ``follow`` ends at once at 2, and after the current batch at 1.
-                running.follow(lambda: len(signals) or len(failed) > 0 or (batches is not None and done >= batches))
+                try:
+                    running.start(every_s or 1.0, once=every_s is None)
+                    # Two signals are more than one: ``follow`` ends at once at 2, and after the current batch at 1.
+                    running.follow(lambda: len(signals) or len(failed) > 0 or (batches is not None and done >= batches))
+                except JavaGone:
+                    # Whoever stops all processes of a service stops Java, too.
+                    if not signals:
+                        raise
             if failed:
                 raise failed[0]
+    if signal.SIGTERM in signals:
+        batch = running.store.progress.batch
+        print_message(f"stopped by SIGTERM; the next run goes on {f'after batch {batch}' if batch >= 0 else 'here'}")
     return Code.INTERRUPTED if signal.SIGINT in signals else Code.OK
 
 

@@ -76,19 +76,27 @@ def sql(
             # Fails if there are no tables, before the seconds that Spark takes to start.
             read_progress(find_tables(tables, storage))
         from jetbus.spark.catalog import attach
-        from jetbus.spark.session import QueryError, first_sentence
+        from jetbus.spark.diagnosis import JAVA_ERRORS, explain_failure, first_sentence
+        from jetbus.spark.errors import JavaGone, SparkFailed
+        from jetbus.spark.session import QueryError
 
         spark = start_spark(master)
-        if tables:
-            attach(spark, tables, batch=batch, as_of=as_of, storage=storage)
-        if places:
-            spark.read.format("jet").options(**places).load().createOrReplaceTempView("log")
         try:
+            if tables:
+                attach(spark, tables, batch=batch, as_of=as_of, storage=storage)
+            if places:
+                spark.read.format("jet").options(**places).load().createOrReplaceTempView("log")
             found = spark.sql(query)
             # Within the try as well: Spark is lazy, and finds some mistakes only when it reads rows.
             with Output(found.columns, form, value=found.columns[0] if found.columns else "value") as out:
                 out.put_all(iterate_rows(found))
-        except QueryError as problem:
+        except (QueryError, *JAVA_ERRORS) as problem:
+            place = find_tables(tables, storage).uri if tables else ""
+            failure = explain_failure(problem, place)
+            # The files of the tables are nothing that the query could be wrong about.
+            is_query = isinstance(problem, QueryError) and not (place and place in str(problem))
+            if isinstance(failure, SparkFailed | JavaGone) and not is_query:
+                raise failure from None
             text = first_sentence(problem)
             raise usage_error(
                 f"Spark refuses the query: {text}; `show tables` lists the tables, `describe NAME` the columns of one"
