@@ -88,5 +88,5 @@ def test_connections_of_tasks_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_fits_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that would make an answer too large for the bus are left out, and it says so."""
     monkeypatch.setattr(query_methods, "ANSWER_BYTES_MAX", 100)
-    received = query_methods._answer(["text"], [("x" * 40,)] * 5, 10)
+    received = query_methods._answer(["text"], [("x" * 40,)] * 5, has_more=False)
     assert received == {"columns": ["text"], "rows": [["x" * 40]] * 2, "more": True}

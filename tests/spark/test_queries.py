@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from jetbus.testing import running_daemon
 from support.daemon import Daemon
 from support.spark.journals import write_events
 from support.spark.reference import Event
-from support.spark.waits import WITHIN_S
+from support.spark.waits import WITHIN_S, until
 
 BEGIN_US = 1_772_323_200_000_000
 ALARM_FILE = """
@@ -142,18 +143,58 @@ def test_wrong_questions_are_explained(site: Site) -> None:
 
 BACKTRACKED = 38
 """Letters that a regular expression of the test needs tens of seconds for."""
-SLOW = """
+ENDLESS = """
 select count_if(sha2(concat(a.seq, b.seq), 512) like 'x%') from events a join events b on a.event = b.event
+join events c on a.event = c.event join events d on a.event = d.event join events e on a.event = e.event
 """
-"""Every change with every change. No larger: Spark cancels it only where it reads the next rows of a file."""
+"""Every change with every change, five times over: for hours."""
+
+
+def is_free(answers: Answers) -> bool:
+    """Return True if no question is in the making."""
+    return len(answers._free) == QUESTIONS_MAX and not answers._busy
 
 
 def test_an_answer_that_takes_too_long_is_cancelled(spark: SparkSession, site: Site) -> None:
-    """A question that is not answered in time is refused, and no longer computed."""
-    hurried = Answers(spark, read_location(site.tables), answer_s=0.05)
-    with pytest.raises(JetError, match=r"longer than 0.05 s; ask for a shorter period"):
-        hurried.sql(SLOW)
+    """A question that is not answered in time is refused, and gives its core back, however much it multiplies."""
+    hurried = Answers(spark, read_location(site.tables), answer_s=0.5)
+    with pytest.raises(JetError, match=r"longer than 0.5 s; ask for a shorter period"):
+        asyncio.run(ask_patiently(hurried, ENDLESS))
+    assert is_free(hurried)
     assert site.ask("sql", sql="select 1 as one") == [{"one": 1}]
+
+
+async def ask_patiently(answers: Answers, sql: str) -> None:
+    """Ask, and wait until all that is cancelled has ended, whatever the answer is."""
+    try:
+        await answers.sql(sql)
+    finally:
+        await asyncio.wait_for(asyncio.gather(*answers._cancelling), WITHIN_S)
+
+
+def test_others_are_answered_meanwhile(spark: SparkSession, site: Site) -> None:
+    """A question that takes its time keeps no other caller waiting; those that are open end with the pipeline."""
+    answers = Answers(spark, read_location(site.tables), answer_s=WITHIN_S)
+    with running_daemon() as daemon, jetbus.Peer(daemon.url) as owner, jetbus.Peer(daemon.url) as caller:
+        answers.offer(owner, "other")
+        slow = caller.call_async("other/query/sql", sql=ENDLESS, timeout_s=WITHIN_S)
+        assert "events" in caller.call("other/query/tables", timeout_s=WITHIN_S)
+        until(lambda: answers._cores._value == 0, "the question does not begin")
+        while not is_free(answers):
+            answers.close()
+        with pytest.raises(JetError):
+            slow.result(WITHIN_S)
+
+
+def test_large_values_are_bounded(spark: SparkSession, site: Site) -> None:
+    """An answer has the rows that fit into a message; Spark never hands over the others, however large they are."""
+    answers = Answers(spark, read_location(site.tables))
+    large = spark.range(3000).selectExpr("id", "repeat('x', 1000000) as value", "struct(id as n) as part")
+    answer = asyncio.run(answers._answered(lambda _: large.orderBy("id"), 2500))
+    assert [(row[0], len(row[1]), row[2]) for row in answer["rows"]] == [(n, 1_000_000, {"n": n}) for n in range(3)]
+    assert answer["more"]
+    (row,) = asyncio.run(answers._answered(lambda _: large.where("id = 7"), 1))["rows"]
+    assert (row[0], len(row[1])) == (7, 1_000_000)
 
 
 def test_questions_that_are_lost_leave_a_core(spark: SparkSession, site: Site) -> None:
@@ -167,21 +208,20 @@ def test_questions_that_are_lost_leave_a_core(spark: SparkSession, site: Site) -
     cores = max(1, count_cores(spark) - 1)
     for _ in range(cores):
         with pytest.raises(JetError, match="longer than 1 s"):
-            hurried._answered(lambda _: lost, 1)
+            asyncio.run(hurried._answered(lambda _: lost, 1))
     for _ in range(2):
         with pytest.raises(JetError, match="busy with other questions; ask again later"):
-            hurried._answered(lambda _: lost, 1)
+            asyncio.run(hurried._answered(lambda _: lost, 1))
     assert spark.range(1000, numPartitions=4).selectExpr("sum(id)").collect()[0][0] == 499_500
-    assert hurried._places._value == QUESTIONS_MAX - cores, "the question has ended by itself; make it slower"
+    assert len(hurried._busy) == cores, "the question has ended by itself; make it slower"
 
 
 def test_more_questions_than_the_limit_are_refused(spark: SparkSession, site: Site) -> None:
     """Questions that wait for a core are bounded, too."""
     answers = Answers(spark, read_location(site.tables))
-    for _ in range(QUESTIONS_MAX):
-        assert answers._places.acquire(blocking=False)
+    answers._free.clear()
     with pytest.raises(JetError, match=f"{QUESTIONS_MAX} questions are being answered already; ask again later"):
-        answers.history("tank/level")
+        asyncio.run(answers.history("tank/level"))
 
 
 def test_a_question_is_one_task_at_a_time(spark: SparkSession, site: Site) -> None:
@@ -193,7 +233,7 @@ def test_a_question_is_one_task_at_a_time(spark: SparkSession, site: Site) -> No
         "select a.seq from events a join history b on a.seq = b.seq where a.seq < 5",
         "select seq, lag(seq) over (partition by path order by seq) from history order by seq",
     ):
-        rows = answers._queried(Tables(answers._spark, read_location(site.tables)), sql)
+        rows = answers._queried(Tables(answers._free[0], read_location(site.tables)), sql)
         assert rows.rdd.getNumPartitions() == 1, sql
 
 
