@@ -6,6 +6,10 @@
 A set request is for a state that somebody else owns. It is sent from the task that has the row, many at a time, and
 failed ones are reported when all have been tried. A published state belongs to the driver's peer: it lives as long as
 the peer does and vanishes with it.
+
+Spark hands over the rows of a batch in any order, and a batch may have several of one path, such as the windows of an
+aggregate. Rows with a time, see ``find_time``, are set and published in its order, so that the newest is the last. As
+several tasks have them, set requests of such rows are sent when all tasks are done.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructType, TimestampType
 from pyspark.sql.utils import is_remote
 
 from jetbus.errors import JetError
@@ -35,6 +39,8 @@ __all__ = ["Publisher", "SetStreamWriter", "SetWriter", "publish"]
 
 AT_ONCE = 256
 """Set requests of one task that wait for their answers, at the most."""
+ORDERED_MAX = 100_000
+"""Rows with a time that are set by one batch, at the most: they are put in order in memory."""
 FAILED_KEPT = 20
 """Failed rows that each task reports by name; the others are counted."""
 STATES_MAX = 100_000
@@ -51,6 +57,8 @@ class Tried(WriterCommitMessage):
     rows: int = 0
     failures: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
+    waiting: list[tuple[Any, str, Any]] = field(default_factory=list)
+    """Time, path and value of rows that are to be set in order, after those of other tasks."""
 
     def fail(self, path: str, reason: str) -> None:
         self.failures += 1
@@ -74,43 +82,74 @@ class _Sets:
         self._options = options
         self._daemon = options.daemons[0]
         self._is_json = isinstance(schema["value"].dataType, StringType)
+        self._time = find_time(schema)
         # A wrong address or password is found here, in the driver, and not by every task.
         connect(self._daemon).close()
 
     def write(self, iterator: Iterator[Row]) -> Tried:
-        """Set all rows of a task."""
-        return asyncio.run(self._set_all(iterator))
-
-    async def _set_all(self, rows: Iterator[Row]) -> Tried:
+        """Set all rows of a task, or read those that have a time."""
         tried = Tried()
+        pairs = self._read(iterator, tried)
+        if self._time is None:
+            asyncio.run(self._set_all(((path, value) for _, path, value in pairs), tried))
+            return tried
+        for row in pairs:
+            tried.waiting.append(row)
+            self._check_ordered(len(tried.waiting))
+        return tried
+
+    def _check_ordered(self, rows: int) -> None:
+        if rows > ORDERED_MAX:
+            raise BadOption(
+                "columns",
+                f"more than {ORDERED_MAX} rows are to be set in the order of their time, {self._time!r}; make batches "
+                "smaller, or select only path and value, which are set in any order",
+            )
+
+    def _read(self, rows: Iterator[Row], tried: Tried) -> Iterator[tuple[Any, str, Any]]:
+        """Yield time, path and value of the rows that can be set."""
+        for row in rows:
+            tried.rows += 1
+            path, value = row["path"], row["value"]
+            try:
+                value = json.loads(value) if self._is_json and value is not None else plain(value)
+            except ValueError:
+                tried.fail(path, f"the value {value!r} is not JSON; write text with to_json or in quotes")
+                continue
+            yield None if self._time is None else _sortable(row[self._time]), path, value
+
+    async def _set_all(self, pairs: Iterable[tuple[str, Any]], tried: Tried) -> None:
         daemon = self._daemon
         async with PeerAsync(
             daemon.url, name="spark", user=daemon.user, password=daemon.password, reconnect=False
         ) as peer:
             waiting: set[asyncio.Task[None]] = set()
-            for row in rows:
+            for path, value in pairs:
                 # Rows are only pulled when there is room, so that a long partition is never in memory as a whole.
                 if len(waiting) >= AT_ONCE:
                     _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                waiting.add(asyncio.create_task(self._set(peer, row, tried)))
+                # Tasks begin in the order in which they are made, and so do their requests on the wire.
+                waiting.add(asyncio.create_task(self._set(peer, path, value, tried)))
             if waiting:
                 await asyncio.wait(waiting)
-        return tried
 
-    async def _set(self, peer: PeerAsync, row: Row, tried: Tried) -> None:
-        tried.rows += 1
+    async def _set(self, peer: PeerAsync, path: str, value: Any, tried: Tried) -> None:
         try:
-            value = json.loads(row["value"]) if self._is_json and row["value"] is not None else plain(row["value"])
-        except ValueError:
-            tried.fail(row["path"], f"the value {row['value']!r} is not JSON; write text with to_json or in quotes")
-            return
-        try:
-            await peer.set(row["path"], value, timeout_s=self._options.timeout_s)
+            await peer.set(path, value, timeout_s=self._options.timeout_s)
         except JetError as problem:
-            tried.fail(row["path"], str(problem))
+            tried.fail(path, str(problem))
 
-    def _report(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+    def _finish(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """Set the rows that have waited for the end of all tasks, then report the failed ones."""
         tried = [message for message in messages if isinstance(message, Tried)]
+        ordered = sorted((row for one in tried for row in one.waiting), key=lambda row: row[0])
+        self._check_ordered(len(ordered))
+        if ordered:
+            tried.append(Tried())
+            asyncio.run(self._set_all(((path, value) for _, path, value in ordered), tried[-1]))
+        self._report(tried)
+
+    def _report(self, tried: list[Tried]) -> None:
         failures = sum(one.failures for one in tried)
         if not failures or self._options.ignore_failures:
             return
@@ -127,14 +166,28 @@ class SetWriter(_Sets, DataSourceWriter):
     """Rows of a batch as set requests."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._report(messages)
+        self._finish(messages)
 
 
 class SetStreamWriter(_Sets, DataSourceStreamWriter):
     """Rows of a stream as set requests. After a crash a batch can be set again, which changes nothing."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        self._report(messages)
+        self._finish(messages)
+
+
+def find_time(schema: StructType) -> str | None:
+    """Return the column that says when a row was true: the first with an instant, or with a window of Spark's."""
+    for column in schema:
+        parts = column.dataType.fields if isinstance(column.dataType, StructType) else [column]
+        if parts and all(isinstance(part.dataType, TimestampType) for part in parts):
+            return column.name
+    return None
+
+
+def _sortable(time: Any) -> Any:
+    """Return the time of a row as something to sort by; rows without one come first."""
+    return (time is not None, tuple(time) if isinstance(time, Row) else (time,) if time is not None else ())
 
 
 def plain(value: Any) -> Any:
@@ -185,6 +238,9 @@ class Publisher:
         rest = [name for name in frame.columns if name != "path"]
         # One more than is allowed, so that ``show`` refuses them instead of leaving some out.
         rows = frame.limit(STATES_MAX + 1).collect()
+        time = find_time(frame.schema)
+        if time is not None:
+            rows.sort(key=lambda row: _sortable(row[time]))
         if rest == ["value"]:
             self.show((row["path"], plain(row["value"])) for row in rows)
         else:
@@ -226,10 +282,13 @@ def publish(
     every_s: float = 1.0,
     checkpoint: str | None = None,
     rows: Callable[[DataFrame], DataFrame] | None = None,
+    output_mode: str = "update",
 ) -> Published:
     """Show rows as states below ``prefix``: column ``path`` says where, the others are the value.
 
-    A stream is shown batch by batch until it is closed; ``rows`` may make of each batch what is to be shown.
+    A stream is shown batch by batch until it is closed; ``rows`` may make of each batch what is to be shown. Of an
+    aggregate each batch has the rows that have changed; ``output_mode`` is Spark's, ``append`` for joins of streams.
+    Rows of one batch are shown in the order of their first column with an instant or a window.
     """
     if "path" not in frame.columns and rows is None:
         raise BadOption("columns", "there is no column 'path', which says where each row is to be shown")
@@ -251,6 +310,7 @@ def publish(
             shown.show_rows(make(frame))
             return Published(peer, None)
         writer = frame.writeStream.foreachBatch(lambda batch, _number: shown.show_rows(make(batch)))
+        writer = writer.outputMode(output_mode)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         return Published(peer, writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds").start())
