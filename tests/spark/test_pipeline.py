@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +22,15 @@ from pyspark.sql.streaming.listener import (
 from jetbus.rules import rule
 from jetbus.spark import Batch, DataLoss, NotTables, Pipeline, Tables, attach, session, tables
 from jetbus.spark.alarms import Alarm
+from jetbus.spark.clock import instant
 from jetbus.spark.schemas import JOURNAL, schema_of
+from support.daemon import Daemon
+from support.spark import reference
 from support.spark.compare import assert_same, rows_of
 from support.spark.journals import numbers, write_events
-from support.spark.on_disk import assert_on_disk, read_delta, wanted
+from support.spark.kills import read_log
+from support.spark.on_disk import assert_on_disk, last_seqs, read_delta, wanted
+from support.spark.reference import Event
 
 if TYPE_CHECKING:
     from spark.conftest import RecordedBuses
@@ -159,3 +165,42 @@ def test_to_make_a_table_runs_no_job(spark: SparkSession) -> None:
     assert tracker.getJobIdsForGroup() == before
     with pytest.raises(Exception, match="somebody reads"):
         made[0].collect()
+
+
+SEGMENT = 20
+
+
+@pytest.mark.parametrize("place", ["folder", "daemon"])
+def test_lost_events_are_a_cut(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    """With failOnDataLoss=false values end before the events that were dropped unread: nothing is known of that time.
+
+    The table of events has a gap in their place, and later values begin anew.
+    """
+    log = numbers(3 * SEGMENT)
+    folder, tables_folder = tmp_path / "journal", tmp_path / "tables"
+    write_events(folder, log[:SEGMENT], bus="plant")
+    run_without_loss(spark, folder, tables_folder)
+    write_events(folder, log[SEGMENT:], bus="plant", segment_events=SEGMENT)
+    for segment in sorted(folder.glob("*.arrows"))[:2]:
+        segment.unlink()
+        segment.with_suffix(".index").unlink(missing_ok=True)
+    if place == "folder":
+        run_without_loss(spark, folder, tables_folder)
+        kept = log[2 * SEGMENT :]
+    else:
+        with Daemon.start("--journal", str(folder), "--journal-bus", "plant") as daemon:
+            run_without_loss(spark, f"jet://{daemon.listens['tcp']}", tables_folder)
+        kept = [event for event in read_log(folder) if event.seq <= last_seqs(tables_folder)["plant"]]
+    reason = f"events {SEGMENT + 1} to {2 * SEGMENT} were dropped by retention before they were read"
+    detail = json.dumps({"reason": reason, "missed": SEGMENT})
+    gap = Event("plant", 2 * SEGMENT, kept[0].ts, "gap", detail=detail)
+    expected = [*log[:SEGMENT], gap, *kept]
+    assert_on_disk(tables_folder, {"events": reference.events(expected), "history": reference.history(expected)})
+    ended = [row for row in read_delta(tables_folder, "history").to_pylist() if row["ended_by"] == "gap"]
+    assert [row["valid_to"] for row in ended] == 7 * [instant(log[SEGMENT - 1].ts)]
+
+
+def run_without_loss(spark: SparkSession, journal: str | Path, tables_folder: Path) -> None:
+    """Bring tables up to date, whatever has been dropped."""
+    with Pipeline(spark, journal, tables_folder, failOnDataLoss="false") as pipeline:
+        pipeline.run_once()

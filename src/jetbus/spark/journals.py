@@ -20,6 +20,7 @@ from jetbus.journal.instants import read_instant
 from jetbus.rules import Rule
 from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import DaemonAddress, Options, Place, places_now
+from jetbus.spark.schemas import arrow_of
 
 __all__ = [
     "Bundle",
@@ -53,6 +54,8 @@ class Wanted:
     rule: Rule | None = None
     since_us: int | None = None
     until_us: int | None = None
+    gaps: bool = False
+    """True for a row of event ``gap`` in place of events that were dropped before they could be read."""
 
 
 class Reach(NamedTuple):
@@ -256,13 +259,30 @@ class SeqRange(InputPartition):
         """Read the wanted events. Runs in a task."""
         bus = open_place(self.place, in_task=True)
         try:
-            # Retention may have dropped events since the driver planned this range.
-            first = self.first if fail_on_data_loss else max(self.first, bus.ends()[0])
+            first = self.first
+            # Retention was faster than the stream, or than this task.
+            if not fail_on_data_loss and (kept := bus.ends()[0]) > first:
+                first = min(kept, self.last + 1)
+                if wanted.gaps:
+                    yield from self._gap(bus, wanted, first, kept)
             yield from bus.events(wanted, first, self.last)
         except journal.JournalGone as problem:
             raise data_loss(self.bus, self.first, problem.first_seq) from problem
         finally:
             bus.close()
+
+    def _gap(self, bus: BusJournal, wanted: Wanted, first: int, kept: int) -> Iterator[pa.RecordBatch]:
+        """Tell of the events before ``first``, which are lost, as the journal tells of a gap; ``kept`` is an event."""
+        after = next((batch for batch in bus.events(Wanted(("ts",)), kept, kept) if batch.num_rows), None)
+        if after is None:
+            return
+        at = after.column(0)[0].as_py()
+        if wanted.until_us is not None and at.timestamp() * 1e6 >= wanted.until_us:
+            return
+        reason = f"events {self.first} to {first - 1} were dropped by retention before they were read"
+        detail = json.dumps({"reason": reason, "missed": first - self.first})
+        row = {"seq": first - 1, "ts": at, "event": "gap", "detail": detail}
+        yield pa.RecordBatch.from_pylist([row], schema=arrow_of(wanted.columns))
 
 
 class Bundle(SeqRange):
@@ -279,13 +299,24 @@ class Bundle(SeqRange):
             yield from one.read(wanted, fail_on_data_loss=fail_on_data_loss)
 
 
-def cut(buses: Mapping[str, BusJournal], done: Seqs, last: Seqs, events: int) -> list[SeqRange]:
-    """Return the ranges after ``done`` up to ``last``, of so many events each; many small ones are bundled."""
+def cut(
+    buses: Mapping[str, BusJournal], done: Seqs, last: Seqs, events: int, lost: Mapping[str, int] | None = None
+) -> list[SeqRange]:
+    """Return the ranges after ``done`` up to ``last``, of so many events each; many small ones are bundled.
+
+    ``lost`` has the first of the events that were dropped before them; the first range of their bus begins with it.
+    """
     total = sum(max(0, last[name] - done[name]) for name in last)
     # A very long log is cut into larger ranges, not into more of them: the driver pays for each task.
     size = max(events, total // PARTITIONS_MAX)
+    begins = {name: (done[name] + 1, seq) for name, seq in (lost or {}).items()}
     ranges = [
-        SeqRange(buses[name].place, name, first, min(first + size - 1, bus_last))
+        SeqRange(
+            buses[name].place,
+            name,
+            begins[name][1] if first == begins.get(name, (None,))[0] else first,
+            min(first + size - 1, bus_last),
+        )
         for name, bus_last in last.items()
         for first in range(done[name] + 1, bus_last + 1, size)
     ]

@@ -6,10 +6,11 @@ of every table that grows. Tables whose names begin with ``carried_`` hold the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-__all__ = ["CARRIED", "JOURNAL", "TABLES", "TREE", "VALUES", "Column", "Table", "schema_of"]
+__all__ = ["CARRIED", "JOURNAL", "TABLES", "TREE", "VALUES", "Column", "Table", "arrow_of", "schema_of"]
 
 
 _TYPES: dict[str, DataType] = {
@@ -115,6 +116,20 @@ TREE = (
     Column("ts", "timestamp", "when the value came"),
     Column("seq", "bigint", "number of the event that brought the value"),
 )
+
+_ARROW: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def arrow_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of some columns of a journal or a tree."""
+    types = {column.name: _ARROW[column.type] for column in (*TREE, *JOURNAL)}
+    return pa.schema([(name, types[name]) for name in columns])
+
+
 """Columns of format ``jet`` with ``asOf``, or of a live daemon."""
 
 VALUES = (

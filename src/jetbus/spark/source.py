@@ -12,7 +12,7 @@ journals are is known to ``journals``, and rows that tell the time that of ``tim
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -49,7 +49,7 @@ from jetbus.spark.journals import (
     start_of,
 )
 from jetbus.spark.options import DaemonAddress, Options, Place, read_options
-from jetbus.spark.schemas import JOURNAL, TREE, schema_of
+from jetbus.spark.schemas import JOURNAL, TREE, arrow_of, schema_of
 from jetbus.spark.time_rows import (
     Offset,
     StreamPosition,
@@ -61,17 +61,11 @@ from jetbus.spark.time_rows import (
     with_ticks,
 )
 
-__all__ = ["EventStreamReader", "JetSource", "arrow_of", "closing_all"]
+__all__ = ["EventStreamReader", "JetSource", "closing_all"]
 
 BATCH_ROWS_MIN = 16_384
 """Smaller batches of the journal are put together; Spark pays for each of them."""
 NOW = "now"
-
-_ARROW: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
 
 
 class JetSource(DataSource):
@@ -154,12 +148,6 @@ def _columns(schema: StructType, options: Options) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-def arrow_of(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of some columns of a journal or a tree."""
-    types = {column.name: _ARROW[column.type] for column in (*TREE, *JOURNAL)}
-    return pa.schema([(name, types[name]) for name in columns])
-
-
 def _with_bus(batch: pa.RecordBatch, bus: str, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [
         pa.repeat(pa.scalar(bus, pa.string()), batch.num_rows) if field.name == "bus" else batch.column(field.name)
@@ -210,7 +198,9 @@ class _Events:
         options = self.options
         # A journal has no column for its own bus, and cannot be read without any column.
         stored = tuple(name for name in self.columns if name != "bus") or ("seq",)
-        wanted = Wanted(stored, options.rule, options.since_us, options.until_us)
+        # A rule leaves out all events without a path, so that only those who need the time are told of gaps then.
+        gaps = options.rule is None or options.clock
+        wanted = Wanted(stored, options.rule, options.since_us, options.until_us, gaps)
         batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
         yield from (_with_bus(batch, partition.bus, schema) for batch in batches if batch.num_rows)
 
@@ -350,7 +340,8 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
             raise DataLoss(f"the journal of bus {missing[0]!r} is not there any more; put it back, or start anew")
         done = self._done({name: start[name] for name in start if name in end}, self._reaches())
         last = {name: seq for name, seq in end.items() if name in buses}
-        return cut(buses, done, last, self.options.partition_events)
+        lost = {name: start[name] + 1 for name in done if done[name] > start.get(name, done[name])}
+        return cut(buses, done, last, self.options.partition_events, lost)
 
 
 @cache
