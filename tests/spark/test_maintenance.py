@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spark.conftest import RecordedBuses
 
 HOURS_AGO = 3
+KEEP_S = (HOURS_AGO - 1) * 3600
 
 
 def files(table: Path) -> set[Path]:
@@ -56,10 +57,10 @@ def test_merged_files_hold_the_same(spark: SparkSession, again: RecordedBuses) -
     stray = Path(shutil.copy(whole, whole.with_name("stray.parquet")))
     assert remove_old_files(location, ["events"]) == {"events": []}
     make_old(events)
-    named = remove_old_files(location, ["events"], keep_hours=HOURS_AGO - 1, dry_run=True)["events"]
+    named = remove_old_files(location, ["events"], keep_s=KEEP_S, dry_run=True)["events"]
     assert any(name.endswith("stray.parquet") for name in named)
     assert stray.exists()
-    assert len(remove_old_files(location, ["events"], keep_hours=HOURS_AGO - 1)["events"]) == len(named) > before / 2
+    assert len(remove_old_files(location, ["events"], keep_s=KEEP_S)["events"]) == len(named) > before / 2
     assert files(events) == {Path(uri) for uri in DeltaTable(events).file_uris()}
     assert_on_disk(again.tables, wanted(again.so_far))
     found = attach(spark, again.tables)
@@ -73,7 +74,7 @@ def test_what_cannot_be_cared_for_is_named(past: RecordedBuses) -> None:
     with pytest.raises(BadOption, match=r"there is no table 'pumps'; there are .*events"):
         merge_files(location, ["pumps"])
     with pytest.raises(BadOption, match="keep at least 1h"):
-        remove_old_files(location, keep_hours=0)
+        remove_old_files(location, keep_s=3599)
 
 
 def test_a_pipeline_cares_for_its_tables(
@@ -98,7 +99,7 @@ def test_a_pipeline_cares_for_its_tables(
     ):
         one.run_once()
     assert {"events", "history", "rollups"} <= set(tried)
-    assert "small files of 'history' could not be merged, which is tried again later" in caplog.text
+    assert "files of 'history' could not be cared for, which is tried again later" in caplog.text
     assert_on_disk(again.tables, wanted(again.log))
     found = attach(spark, again.tables)
     for name, rows in wanted(again.log).items():
@@ -110,3 +111,22 @@ def test_a_pipeline_cares_for_its_tables(
     paths = DeltaTable(again.tables / "carried_paths").to_pyarrow_table()
     keys = [(row["bus"], row["path"]) for row in paths.select(["bus", "path"]).to_pylist()]
     assert len(keys) == len(set(keys))
+
+
+def test_a_pipeline_removes_old_files(spark: SparkSession, again: RecordedBuses) -> None:
+    """A pipeline removes files that only old versions need, or none; it keeps what is younger, by default a week."""
+    location, events = read_location(again.tables), again.tables / "events"
+    merge_files(location, ["events"])
+    make_old(events)
+    before = files(events)
+    log = again.rest
+    for keep, is_removed in ({"keep_s": None}, False), ({}, False), ({"keep_s": KEEP_S}, True):
+        again.happen(log[:20])
+        log = log[20:]
+        with again.pipeline(spark, **keep) as one:
+            one.run_once()
+        assert (before <= files(events)) is not is_removed
+    assert files(events) == {Path(uri) for uri in DeltaTable(events).file_uris()}
+    assert_on_disk(again.tables, wanted(again.log[: len(again.log) - len(log)]))
+    with pytest.raises(BadOption, match="keep at least 1h"):
+        again.pipeline(spark, keep_s=60)

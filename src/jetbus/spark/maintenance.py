@@ -2,13 +2,16 @@
 
 Folding belongs to the pipeline: tables of carried rows grow with every batch, and are rewritten with the rows that
 count when too much has been appended. Merging and removing are delta-rs's own ``optimize`` and ``vacuum``; they can run
-beside a pipeline, as a command or now and then by the pipeline itself. Neither changes what readers see.
+beside a pipeline, as a command or now and then by the pipeline itself. Neither changes what readers see, but for
+versions of a table that are older than what is kept.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -25,7 +28,7 @@ from jetbus.spark.rollups import fold_windows
 from jetbus.spark.store import Store, TableProgress, open_table, read_progress
 
 __all__ = [
-    "Merging",
+    "TableCare",
     "count_bytes",
     "find_grown",
     "fold",
@@ -43,8 +46,11 @@ MERGED_BYTES = 128 * 1024 * 1024
 """Small files are merged into files of this size."""
 MERGE_FILES = 16
 """A table with fewer small files in a partition is left alone by a pipeline."""
-KEEP_HOURS = 168
-"""Time that files of old versions stay for those who read them or go back in time."""
+HOUR_S = 3600
+KEEP_S = 168.0 * HOUR_S
+"""Time that files of old versions stay for those who read them or go back in time, by default."""
+VACUUM_EVERY_S = 6.0 * HOUR_S
+"""Interval in which a pipeline removes old files, beginning with its first batch."""
 
 log = logging.getLogger("jetbus.spark")
 
@@ -95,16 +101,22 @@ def merge_files(location: Location, names: Iterable[str] = (), *, by_path: bool 
 
 
 def remove_old_files(
-    location: Location, names: Iterable[str] = (), *, keep_hours: int = KEEP_HOURS, dry_run: bool = False
+    location: Location, names: Iterable[str] = (), *, keep_s: float = KEEP_S, dry_run: bool = False
 ) -> dict[str, list[str]]:
     """Remove files that only versions older than this need, and those that no version names."""
-    if keep_hours < 1:
-        raise BadOption("keep", "files of the last hour may still be read; keep at least 1h")
+    keep_hours = read_keep(keep_s)
     return {
         # delta-rs would insist on a week; the least that is safe was checked above.
         name: table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
         for name, table in _choose(location, names)
     }
+
+
+def read_keep(keep_s: float) -> int:
+    """Return the whole hours that files are kept; ``BadOption`` if they may still be read by then."""
+    if keep_s < HOUR_S:
+        raise BadOption("keep", "files of the last hour may still be read; keep at least 1h")
+    return math.ceil(keep_s / HOUR_S)
 
 
 def _choose(location: Location, names: Iterable[str], *, carried: bool = True) -> list[tuple[str, DeltaTable]]:
@@ -155,42 +167,65 @@ def list_versions(location: Location, name: str) -> list[dict[str, Any]]:
     ]
 
 
-# -- merging beside a pipeline
+# -- care beside a pipeline
 
 
-class Merging:
-    """Merging beside a running pipeline, in a thread of its own; a merge that fails is logged and tried again later."""
+class TableCare:
+    """Merging and removing beside a running pipeline, in a thread of its own.
 
-    def __init__(self, location: Location, every_batches: int) -> None:
-        self._location, self._every = location, every_batches
+    What fails is logged and tried again later.
+    """
+
+    def __init__(self, location: Location, merge_every: int, keep_s: float | None) -> None:
+        self._location, self._merge_every, self._keep_s = location, merge_every, keep_s
+        if keep_s is not None:
+            read_keep(keep_s)
         self._batches = 0
+        # A run that ends with its first batch, as those of a timer do, removes old files, too.
+        self._vacuum_at_s = time.monotonic()
         self._running: threading.Thread | None = None
 
     def batch_made(self) -> None:
-        """Count a batch; begin to merge when it is time."""
+        """Count a batch; start the work that is due."""
         self._batches += 1
-        if not self._every or self._batches < self._every or (self._running is not None and self._running.is_alive()):
+        if self._running is not None and self._running.is_alive():
             return
-        self._batches = 0
-        self._running = threading.Thread(target=self._merge, name="merge", daemon=True)
-        self._running.start()
+        work: list[Callable[[str], object]] = []
+        if self._merge_every and self._batches >= self._merge_every:
+            self._batches = 0
+            work.append(self._merge)
+        if self._keep_s is not None and time.monotonic() >= self._vacuum_at_s:
+            self._vacuum_at_s = time.monotonic() + VACUUM_EVERY_S
+            work.append(self._vacuum)
+        if work:
+            self._running = threading.Thread(target=self._care, args=(work,), name="table-care", daemon=True)
+            self._running.start()
 
-    def _merge(self) -> None:
+    def _care(self, work: Iterable[Callable[[str], object]]) -> None:
         try:
-            progress = read_progress(self._location)
+            names = [*read_progress(self._location).versions, "batches"]
         except Exception:
-            log.warning("small files could not be merged, which is tried again later", exc_info=True)
+            log.warning("the tables could not be cared for, which is tried again later", exc_info=True)
             return
-        for name in [*progress.versions, "batches"]:
-            # Each table by itself: a conflict with a commit of the pipeline must not keep the others from being merged.
-            try:
-                if not name.startswith("carried_") and _has_small_files(open_table(self._location, name)):
-                    merge_files(self._location, [name])
-            except Exception:
-                log.warning("small files of %r could not be merged, which is tried again later", name, exc_info=True)
+        for name in names:
+            for part in work:
+                # Each by itself: a conflict with a commit of the pipeline must not keep the others from it.
+                try:
+                    part(name)
+                except Exception:
+                    log.warning("files of %r could not be cared for, which is tried again later", name, exc_info=True)
+
+    def _merge(self, name: str) -> None:
+        if not name.startswith("carried_") and _has_small_files(open_table(self._location, name)):
+            merge_files(self._location, [name])
+
+    def _vacuum(self, name: str) -> None:
+        # Without this look each table would get two commits, also if there is nothing to remove.
+        if self._keep_s and any(remove_old_files(self._location, [name], keep_s=self._keep_s, dry_run=True).values()):
+            remove_old_files(self._location, [name], keep_s=self._keep_s)
 
     def close(self) -> None:
-        """Wait for a merge that is under way."""
+        """Wait for work that is under way."""
         if self._running is not None:
             self._running.join()
 

@@ -72,7 +72,7 @@ from jetbus.spark.errors import BadOption, JetSparkError, SparkFailed
 from jetbus.spark.expectations import Expectation, read_expectations
 from jetbus.spark.journals import OpenBuses, open_buses, start_of
 from jetbus.spark.location import Location, read_location
-from jetbus.spark.maintenance import Merging
+from jetbus.spark.maintenance import KEEP_S, TableCare
 from jetbus.spark.options import DaemonAddress, read_options
 from jetbus.spark.publishing import Publishing
 from jetbus.spark.source import closing_all
@@ -140,6 +140,7 @@ class Pipeline:
         storage: Mapping[str, str] | None = None,
         checkpoint: str | None = None,
         merge_every: int = MERGE_EVERY,
+        keep_s: float | None = KEEP_S,
         **options: str,
     ) -> None:
         """``journal`` is a directory, a glob, the address of a daemon, or several of one kind.
@@ -148,8 +149,8 @@ class Pipeline:
         ``publish`` is where on the bus states tell of the pipeline while it runs, at the daemon that is read unless
         ``publish_url`` says which; questions are answered to members of ``query_groups``, or to everybody with
         ``query_open``. ``on_batch`` is called when a batch has been committed. Small files are merged after
-        ``merge_every`` batches, never with 0. ``options`` are those of format ``jet``; instants among them are by the
-        clock of now.
+        ``merge_every`` batches, never with 0. Files that only versions older than ``keep_s`` need are removed, never
+        with None. ``options`` are those of format ``jet``; instants among them are by the clock of now.
         """
         if is_remote():
             raise JetSparkError(
@@ -185,8 +186,8 @@ class Pipeline:
         self._checkpoint = None if checkpoint is None else read_location(checkpoint, option="checkpoint").uri
         location = read_location(tables, storage)
         location.configure(spark)
+        self._care = TableCare(location, merge_every, keep_s)
         self.store = Store(location)
-        self._merging = Merging(location, merge_every)
         try:
             self._check_range()
             self.store.add_tables({name: table for stage in own for name, table in stage.tables.items()})
@@ -432,8 +433,8 @@ class Pipeline:
     def close(self) -> None:
         """Stop, and let another pipeline write to the tables."""
         self.stop()
-        # A merge commits to the tables, so it must be over before the lock goes.
-        self._merging.close()
+        # It commits to the tables, so it must be over before the lock goes.
+        self._care.close()
         self.store.close()
 
     # -- one batch
@@ -457,7 +458,7 @@ class Pipeline:
                         self._publishing.show_batch(rows.sparkSession, made)
                 # After the commit: what fails from here on ends the run, but the events are in the tables.
                 fold_tables(self._plan, rows.sparkSession)
-                self._merging.batch_made()
+                self._care.batch_made()
         except BaseException as problem:
             # ``stop`` interrupts a batch if it is to end at once; such an error is no news.
             self._problem = None if self._stopping else problem

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from jetbus.cli.command import DURATION, Example, Family, command, is_bus_named
+from jetbus.cli.command import DURATION, Duration, Example, Family, command, is_bus_named
 from jetbus.cli.errors import Code, print_message, usage_error
 from jetbus.cli.journals import since_option, until_option
 from jetbus.cli.output import Output
@@ -39,6 +39,15 @@ pipeline = Family(
     "pipeline", help="Make tables of journals with Spark: history, rollups, availability, requests, alarms."
 )
 
+
+class Keep(Duration):
+    """Parameter type for a duration, or ``off``, which becomes 0."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return 0.0 if value == "off" else super().convert(value, param, ctx)
+
+
+KEEP = Keep()
 _alarms = click.option("--alarms", metavar="FILE", help="TOML file of alarms")
 _stages = click.option("--stages", metavar="FILE", help="TOML file of custom stages")
 _expectations = click.option(
@@ -172,6 +181,12 @@ def _check(journals: tuple[str, ...], tables: str, login: dict[str, str], option
     metavar="N",
     help="merge small files every N batches; default: 100, 0 for never",
 )
+@click.option(
+    "--keep",
+    type=KEEP,
+    metavar="DURATION|off",
+    help="remove files that only older versions of the tables need; default: 7d, at least 1h",
+)
 def run(
     bus: Target,
     form: str | None,
@@ -192,6 +207,7 @@ def run(
     batches: int | None,
     batch_events: int | None,
     merge_every: int | None,
+    keep: float | None,
 ) -> int:
     """Keep the tables in a folder, or at a URI, up to date with journals, until Ctrl-C or SIGTERM.
 
@@ -214,6 +230,8 @@ def run(
     options: dict[str, Any] = {"publish": publish, "query_groups": groups, "query_open": query_open}
     optional = {"batch_events_max": batch_events, "merge_every": merge_every, "checkpoint": checkpoint}
     options |= {name: value for name, value in optional.items() if value is not None}
+    if keep is not None:
+        options["keep_s"] = keep or None
     # By default the results go to the daemon that is read; a folder has none, so the bus of the command is used.
     if publish is not None and (is_bus_named() or not remote):
         options["publish_url"] = _make_daemon(bus)

@@ -6,7 +6,6 @@ Neither Spark nor Java is started: the library of Delta Lake does all the work.
 from __future__ import annotations
 
 import json
-import math
 
 import click
 
@@ -18,10 +17,6 @@ from jetbus.cli.spark import explain_spark_errors, find_tables, storage_option
 from jetbus.json_types import JsonObject
 
 tables = Family("tables", help="Manage the tables of a pipeline: merge files, remove old ones, list batches.")
-
-HOUR_S = 3600
-KEEP_S = 168.0 * HOUR_S
-"""Default age at which files of old versions are removed."""
 
 _place_argument = click.argument("place", metavar="DIR|URI")
 _table_option = click.option("--table", "names", multiple=True, metavar="NAME", help="only this table; repeatable")
@@ -80,28 +75,24 @@ def _to_merge_record(name: str, metrics: JsonObject) -> JsonObject:
     "--keep",
     "keep_s",
     type=DURATION,
-    default=KEEP_S,
     metavar="DURATION",
     help="age of files to keep; default: 7d, at least 1h",
 )
 @click.option("--dry-run", is_flag=True, help="only list the files that would be removed")
 @storage_option
 def vacuum(
-    form: str | None, place: str, names: tuple[str, ...], keep_s: float, dry_run: bool, storage: dict[str, str]
+    form: str | None, place: str, names: tuple[str, ...], keep_s: float | None, dry_run: bool, storage: dict[str, str]
 ) -> None:
     """Remove files that only versions older than --keep need from the tables in a folder, or at a URI.
 
     Files that belong to no version are removed, too. Versions older than --keep can no longer be read afterwards.
     """
-    hours = keep_s / HOUR_S
     with explain_spark_errors():
-        from jetbus.spark.maintenance import remove_old_files
+        from jetbus.spark.maintenance import KEEP_S, remove_old_files
 
         location = find_tables(place, storage)
         with show_bar("vacuum"):
-            # Fractions of an hour are rounded up; less than one hour is refused.
-            keep_hours = math.ceil(hours) if hours >= 1 else 0
-            done = remove_old_files(location, names, keep_hours=keep_hours, dry_run=dry_run)
+            done = remove_old_files(location, names, keep_s=KEEP_S if keep_s is None else keep_s, dry_run=dry_run)
     with Output(("table", "files", "removed"), form, value="files") as out:
         for name, files in done.items():
             listed = {"names": files} if dry_run else {}
