@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -46,6 +47,28 @@ def test_another_collector(place: str, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("3 -Dlog4j2.configurationFile=")
     assert ended.stdout.endswith(f"log4j2.properties {words}\n")
+
+
+def test_spark_submit_is_obeyed(tmp_path: Path) -> None:
+    """In a program of spark-submit its master and settings count, and ours where it says nothing."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from jetbus.spark import session\n"
+        "spark = session()\n"
+        "names = ('spark.master', 'spark.sql.shuffle.partitions', 'spark.sql.parquet.compression.codec')\n"
+        "print(spark.range(3).count(), *(spark.conf.get(name) for name in names))\n"
+        "print(spark.conf.get('spark.sql.session.timeZone'))\n"
+    )
+    words = ("--master", "local[3]", "--conf", "spark.sql.shuffle.partitions=7", "--conf", "spark.ui.enabled=false")
+    ended = subprocess.run(
+        [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *words, str(program)],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "Asia/Tokyo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stdout.splitlines() == ["3 local[3] 7 zstd", "UTC"], ended.stderr
 
 
 def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

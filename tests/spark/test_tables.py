@@ -208,3 +208,21 @@ def test_windows_of_no_length(spark: SparkSession, size: str) -> None:
     """A length that is none is refused by name."""
     with pytest.raises(BadOption, match="window"):
         tables.rollups(frame(spark, []), size)
+
+
+STREAMED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "history": tables.history,
+    "rollups": tables.rollups,
+    "elements": tables.elements,
+    "availability": tables.availability,
+    "requests": tables.requests,
+    "alarms": lambda log: tables.alarms(log, ALARMS[:1]),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_table_of_a_stream_is_refused(spark: SparkSession, name: str) -> None:
+    """A function that needs more than one batch says what to do instead, before Spark talks of output modes."""
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(BadOption, match=r"no batch of a stream has; run a Pipeline, .* read the log with spark.read"):
+        STREAMED[name](stream)

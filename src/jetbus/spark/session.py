@@ -37,6 +37,8 @@ __all__ = [
 
 MEMORY = "2g"
 SHUFFLES_PER_CORE = 1
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Environment variable that ``spark-submit`` sets for a program that it starts."""
 _JAVA = "spark.driver.extraJavaOptions"
 _LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
@@ -77,12 +79,15 @@ LOCAL_SETTINGS: dict[str, str] = {
 def session(master: str | None = None, *, name: str = "jetbus", memory: str = MEMORY, **settings: str) -> SparkSession:
     """Return the running session, or a new one: local with all cores unless ``master`` says otherwise.
 
-    Further ``settings`` are Spark's own with ``__`` for dots: ``spark__ui__enabled="true"``.
+    Further ``settings`` are Spark's own with ``__`` for dots: ``spark__ui__enabled="true"``. In a program that
+    ``spark-submit`` has started, its master and its settings count where none are given here.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
     own = {key.replace("__", "."): value for key, value in settings.items()}
+    if SUBMITTED in os.environ:
+        return _submitted_session(master, name, own)
     check_java()
     chosen = _chosen(master)
     # Workers of another interpreter fail with errors that tell nothing of it.
@@ -96,6 +101,20 @@ def session(master: str | None = None, *, name: str = "jetbus", memory: str = ME
         builder = builder.config(key, value)
     with _deaf_to_sigterm():
         made: SparkSession = builder.getOrCreate()
+    return made
+
+
+def _submitted_session(master: str | None, name: str, own: dict[str, str]) -> SparkSession:
+    """Return the session of a program that ``spark-submit`` has started: Java is running, with settings of its own."""
+    builder: Any = SparkSession.builder.appName(name)
+    chosen = {} if master is None else {"spark.master": master}
+    for key, value in {**chosen, **own}.items():
+        builder = builder.config(key, value)
+    made: SparkSession = builder.getOrCreate()
+    for key, value in SETTINGS.items():
+        # Others were fixed when Java started; what has a value was chosen by somebody.
+        if made.conf.isModifiable(key) and made.conf.get(key, None) is None:
+            made.conf.set(key, value)
     return made
 
 

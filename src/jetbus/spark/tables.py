@@ -103,7 +103,14 @@ def with_documents(rows: DataFrame) -> DataFrame:
 
 
 def _typed(log: DataFrame) -> DataFrame:
-    """Give a log with its values by type, which it may have already."""
+    """Give a log with its values by type, which it may have already; ``BadOption`` for a stream."""
+    # A declared pipeline must not ask anything of a frame while it is being built.
+    if not is_remote() and log.isStreaming:
+        raise BadOption(
+            "log",
+            "a table needs the rows before and after each event, which no batch of a stream has; run a Pipeline, which "
+            "carries them from batch to batch, or read the log with spark.read instead of readStream",
+        )
     return log if not is_remote() and "num" in log.columns else with_values(log)
 
 
