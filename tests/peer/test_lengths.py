@@ -372,6 +372,16 @@ def test_a_batch_above_the_stated_limit_is_split() -> None:
         assert set(peer.get_all("a/**").values()) == {"y" * 1000}
 
 
+def test_a_batch_of_more_messages_than_the_daemon_takes_is_split(daemon: RunningDaemon) -> None:
+    """A program may add all states of a plant in one batch."""
+    count = 10_001
+    with jetbus.Peer(daemon.url) as peer:
+        with peer.batch():
+            added = [peer.add_state_async(f"a/{number}", number) for number in range(count)]
+        assert added[0].result(60).value == 0
+        assert len(peer.get_all("a/**")) == count
+
+
 def test_only_those_who_ask_are_told_the_limit(daemon: RunningDaemon) -> None:
     """The answer to a plain info is the same for every client."""
     with jetbus.Peer(daemon.url) as peer:

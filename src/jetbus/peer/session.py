@@ -101,6 +101,8 @@ ADDS_MAX = 3
 ANSWER_S = 60.0
 """Time limit for answers of the daemon itself; a long list or a query of the past takes a while."""
 
+BATCH_MAX = 1_000
+"""Messages in one batch: daemons limit their number, jetbus by ``batch_max``, and more in one gain nothing."""
 _NO_REQUEST: OpenRequest = (SessionWaiter(), None, 0.0, 0.0, "")
 """Stands for the request of a response that nobody waits for any more."""
 
@@ -111,11 +113,11 @@ def join_batch(messages: list[bytes]) -> bytes:
 
 
 def _split_batch(messages: list[bytes], limit: float) -> list[bytes]:
-    """Join messages to batches shorter than a limit; a single message may be longer."""
+    """Join messages to batches shorter than a limit, of ``BATCH_MAX`` messages; a single one may be longer."""
     parts: list[list[bytes]] = []
     size = 0
     for message in messages:
-        if not parts or size + len(message) + 1 >= limit:
+        if not parts or size + len(message) + 1 >= limit or len(parts[-1]) >= BATCH_MAX:
             parts.append([])
             size = 1
         parts[-1].append(message)
@@ -200,7 +202,7 @@ class PeerSession:
         self._batch_start = len(self.out)
 
     def end_batch(self) -> None:
-        """Send what was held back as one message."""
+        """Send what was held back as one message, or as few."""
         start, self._batch_start = self._batch_start, -1
         batch = self.out[start:]
         if batch:
@@ -208,14 +210,15 @@ class PeerSession:
             self.on_output()
 
     def _join(self, batch: list[bytes]) -> list[bytes]:
-        """Join messages to one, or to several if the daemon does not accept one as long as that."""
+        """Join messages to one, or to several if the daemon does not accept so long or so many."""
         if not self.codec.has_batches:
             return batch
-        whole, lengths = join_batch(batch), self._lengths
-        if len(whole) <= lengths.unremarkable:
-            return [whole]
-        limit = min(lengths.batch, lengths.refused)
-        parts = [whole] if len(whole) < limit else _split_batch(batch, limit)
+        lengths = self._lengths
+        if len(batch) <= BATCH_MAX:
+            whole = join_batch(batch)
+            if len(whole) <= lengths.unremarkable:
+                return [whole]
+        parts = _split_batch(batch, min(lengths.batch, lengths.refused))
         # A batch is one message for the daemon's limit of length, so its length is noted like that of a request.
         longest = max(map(len, parts))
         if longest > lengths.unremarkable:
