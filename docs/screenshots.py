@@ -47,6 +47,12 @@ PICTURES: dict[str, tuple[Literal["light", "dark"], str]] = {
     "radar.png": ("light", "path=plant/pump1/speed"),
     "radar-board.png": ("dark", "view=boards&board=station"),
 }
+WITHOUT_COMMIT = """
+    for (const node of document.querySelectorAll("header *"))
+        for (const text of node.childNodes)
+            if (text.nodeType === Node.TEXT_NODE) text.data = text.data.replace(/\\.dev\\S+/, "");
+"""
+"""Leaves the version in the header without its commit, which says nothing to a reader."""
 PAST_PICTURE = "radar-past.png"
 PAST_S = 20
 """Age of the instant that the picture of the past shows."""
@@ -102,12 +108,14 @@ def take_pictures(address: str) -> None:
         for name, page in pages.items():
             page.bring_to_front()
             page.wait_for_timeout(1500)
+            page.evaluate(WITHOUT_COMMIT)
             page.screenshot(path=DOCS / name)
         page = browser.new_page(color_scheme="light", viewport={"width": 1200, "height": 720})
         page.goto(f"{address}#path=plant/pump1/speed&at={int((time.time() - PAST_S) * 1_000_000)}")
         page.get_by_role("button", name="1 min", exact=True).first.click()
         page.get_by_role("status").filter(has_text="The past").wait_for()
         page.wait_for_timeout(1500)
+        page.evaluate(WITHOUT_COMMIT)
         page.screenshot(path=DOCS / PAST_PICTURE)
         browser.close()
 
