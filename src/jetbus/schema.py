@@ -464,6 +464,9 @@ def _inline(described: Json, parts: Mapping[str, Json], within: tuple[str, ...])
         others = {member: inner for member, inner in described.items() if member != "$ref"}
         return _inline(parts[name], parts, (*within, name)) | others
     inlined = {member: _inline(inner, parts, within) for member, inner in described.items()}
+    # The end of a tuple; its length says it as well, in words that ``Schema`` knows to pass on.
+    if inlined.get("items") is False:
+        del inlined["items"]
     # Alternatives that differ in their types only, like ``int | None``, have a word that ``Schema`` knows.
     types = [one.get("type") if len(one) == 1 else None for one in inlined.get("anyOf", ())]
     if types and all(isinstance(one, str) for one in types):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from jetbus.peer import Peer
 from jetbus.peer.simple import SimplePeer
 from support.daemon import Daemon
 from support.jet import DEADLINE_S, Jet, completed
@@ -68,6 +69,43 @@ def test_describe(jet: Jet, publish: Publish) -> None:
         "rpm",
         "read-only",
     )
+
+
+@pytest.fixture
+def described_method(plant_daemon: Daemon) -> Iterator[str]:
+    """A method that says what it takes."""
+
+    def run(seconds: float, mode: Literal["once", "always"] = "once", *, steps: list[int] | None = None) -> list[str]:
+        """Run the pump.
+
+        It stops by itself.
+        """
+        return [mode] * round(seconds) + [str(steps)]
+
+    with Peer(url_of(plant_daemon)) as peer:
+        peer.add_method("test/run", run)
+        yield "test/run"
+
+
+TAKES = 'seconds: number, mode: "always" | "once" = "once", steps: list of integer or null = null'
+
+
+@pytest.mark.parametrize("words", [("describe",), ("help",)], ids=["jet describe", "jet help"])
+def test_methods_are_explained(jet: Jet, described_method: str, words: tuple[str, ...]) -> None:
+    """A method is explained by its function: what it does, the arguments that it takes, and what it returns."""
+    record = json.loads(jet(*words, described_method).out)
+    assert (record["title"], record["description"]) == ("Run the pump", "It stops by itself.")
+    assert (record["takes"], record["returns"]) == (TAKES, "list of string")
+    printed = jet(*words, described_method, "-o", "table").out
+    assert f"  takes             {TAKES}\n" in printed
+    assert "argument.seconds" in printed
+
+
+def test_wrong_arguments_are_named(jet: Jet, described_method: str) -> None:
+    """A call with an argument of another type is refused, with the name of the argument."""
+    done = jet("call", described_method, "--arg", 'seconds="two"')
+    assert done.code == 1
+    assert "the argument seconds is of type string, not number" in done.err
 
 
 def test_describe_many(jet: Jet, publish: Publish) -> None:

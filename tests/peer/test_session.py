@@ -270,7 +270,7 @@ def test_connections_come_and_go() -> None:
     wire = Wire()
     state = _owned("speed", 1)
     wire.session.add(state, Waiter())
-    wire.session.add(OwnedMethod("add", print, None, None), Waiter())
+    wire.session.add(OwnedMethod("add", lambda: None, None, None), Waiter())
     wire.fetch(Subscription("f1", rule("a/**"), policy="every"))
     wire.answer_all()
     waiter = Waiter()

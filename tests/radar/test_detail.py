@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -82,6 +82,27 @@ def test_calls_by_fields_are_saved_and_repeated(page: Page, owner: jetbus.Peer) 
     page.get_by_role("button", name="Call", exact=True).click()
     answers.first.get_by_role("button", name="Repeat").click()
     expect(answers).to_have_count(2)
+
+
+def _dose(litres: float, kind: Literal["acid", "base"], *, slowly: bool = False) -> dict[str, Any]:
+    """Dose into the tank."""
+    return {"litres": litres, "kind": kind, "slowly": slowly}
+
+
+def test_methods_have_fields_by_their_signature(page: Page, owner: jetbus.Peer) -> None:
+    """The form of a method has a field for each argument of its function, in its type; what it returns is said."""
+    from playwright.sync_api import expect
+
+    owner.add_method("dose", _dose)
+    page.get_by_text("dose", exact=True).click()
+    expect(page.locator(".description")).to_have_text("Dose into the tank")
+    expect(page.get_by_text("It returns object.")).to_be_visible()
+    page.get_by_label("litres").fill("2.5")
+    page.get_by_label("kind").select_option("base")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Call", exact=True).click()
+    expect(page.locator(".answer").first).to_contain_text('"litres": 2.5')
+    expect(page.locator(".answer header code")).to_have_text('{"litres":2.5,"kind":"base","slowly":false}')
 
 
 def test_favourites_and_saved_searches(page: Page, owner: jetbus.Peer) -> None:

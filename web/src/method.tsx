@@ -8,7 +8,7 @@ import { Copy, Snippets } from "./copy";
 import { Field } from "./fields";
 import { showInstant } from "./format";
 import { calls, removeCall, saveCall } from "./saved";
-import { applyEdits, checkValue, emptyValue, type Schema } from "./schema";
+import { applyEdits, checkValue, emptyValue, type Schema, showType } from "./schema";
 import { bus, frame, instant, schemas } from "./store";
 import { READ_ONLY } from "./tree";
 
@@ -34,12 +34,15 @@ export function MethodDetail({ path, flags }: { path: string; flags: number }) {
     );
   return (
     <div class="body">
+      {schema?.title && <p class="description">{schema.title}</p>}
       {schema?.description && <p class="description">{schema.description}</p>}
+      {schema?.result && <p class="hint">It returns {showType(schema.result)}.</p>}
       {flags & READ_ONLY ? (
         <p class="hint">You may see this method, but not call it.</p>
       ) : (
         <>
-          <CallForm path={path} schema={schema} />
+          {/* A description may come later than the method, and makes another form of it. */}
+          <CallForm key={schema ? "described" : "plain"} path={path} schema={schema} />
           <Snippets path={path} isMethod={true} canSet={false} />
         </>
       )}
@@ -160,14 +163,17 @@ function CallForm({ path, schema }: { path: string; schema: Schema | undefined }
 
 /** Return what the arguments of a method are, as the schema of an object or of a list; undefined if it does not say. */
 function describeArguments(schema: Schema | undefined): Schema | undefined {
-  if (schema?.properties) return { ...schema, type: "object" };
   if (schema?.args) return { args: schema.args };
+  if (schema?.properties) return { type: "object", properties: schema.properties, required: schema.required };
   return undefined;
 }
 
 function beginArguments(schema: Schema): Json {
   if (schema.args) return schema.args.map(emptyValue);
-  const names = schema.required ?? Object.keys(schema.properties ?? {});
+  // An argument with a default may be left out, and is added by hand.
+  const described = Object.entries(schema.properties ?? {});
+  const names =
+    schema.required ?? described.filter(([, one]) => one.default === undefined).map(([name]) => name);
   return Object.fromEntries(names.map((name) => [name, emptyValue(schema.properties?.[name])]));
 }
 

@@ -26,6 +26,10 @@ export interface Schema {
   readOnly?: boolean;
   /** Types of the arguments of a method, in order. */
   args?: Schema[];
+  /** Value of an argument that is left out. */
+  default?: Json;
+  /** What a method returns. */
+  result?: Schema;
 }
 
 type Members = { [key: string]: Json };
@@ -43,6 +47,11 @@ export function readSchema(told: Json | undefined): Schema | undefined {
   if (!isMembers(told)) return undefined;
   const schema: Schema = {};
   for (const name of TEXTS) if (typeof told[name] === "string") schema[name] = told[name];
+  // A type that may also be null has the field of the other.
+  if (Array.isArray(told.type)) {
+    const others = told.type.filter((one) => one !== "null");
+    if (others.length === 1 && typeof others[0] === "string") schema.type = others[0];
+  }
   for (const name of NUMBERS) if (typeof told[name] === "number") schema[name] = told[name];
   if (Array.isArray(told.enum) && told.enum.length > 0) schema.enum = told.enum;
   if (told.readOnly === true) schema.readOnly = true;
@@ -56,6 +65,8 @@ export function readSchema(told: Json | undefined): Schema | undefined {
   }
   if (Array.isArray(required)) schema.required = required.filter((one) => typeof one === "string");
   if (told.items !== undefined) schema.items = readSchema(told.items);
+  if (told.default !== undefined) schema.default = told.default;
+  if (isMembers(told.result)) schema.result = readSchema(told.result);
   if (Array.isArray(args))
     schema.args = args.map((one) => (typeof one === "string" ? { type: one } : (readSchema(one) ?? {})));
   return schema;
@@ -175,6 +186,7 @@ function checkAlone(value: Json, schema: Schema): string {
 
 /** Return the value that a field of a schema begins with. */
 export function emptyValue(schema: Schema | undefined): Json {
+  if (schema?.default !== undefined && schema.default !== null) return schema.default;
   if (schema?.enum) return schema.enum[0] as Json;
   switch (schema?.type) {
     case "boolean":
@@ -193,4 +205,11 @@ export function emptyValue(schema: Schema | undefined): Json {
     default:
       return null;
   }
+}
+
+/** Return what a value may be, in a few words: `number`, `"once" | "always"`, `list of Step`. */
+export function showType(schema: Schema | undefined): string {
+  if (schema?.enum) return schema.enum.map((one) => JSON.stringify(one)).join(" | ");
+  if (schema?.type === "array") return schema.items ? `list of ${showType(schema.items)}` : "list";
+  return schema?.title ?? schema?.type ?? "any value";
 }

@@ -14,6 +14,7 @@ import {
   rangeOf,
   readSchema,
   showPrecise,
+  showType,
 } from "../src/schema";
 
 describe("schemas", () => {
@@ -85,6 +86,29 @@ it("lists differences by member", () => {
     { member: "d", before: undefined, after: 3 },
   ]);
   expect([showStep(1, 3.5), showStep(3, 1), showStep("a", 1)]).toEqual(["+2.5", "−2", ""]);
+});
+
+describe("methods of Python", () => {
+  const told = {
+    title: "Run the pump",
+    properties: {
+      seconds: { type: ["number", "null"] },
+      mode: { enum: ["once", "always"], default: "always" },
+    },
+    required: ["seconds"],
+    result: { type: "array", items: { title: "Step", type: "object" } },
+  };
+  const schema = readSchema(told);
+  it("have fields by the types of their arguments, which begin with the defaults", () => {
+    expect(fieldKind(undefined, schema?.properties?.seconds)).toBe("number");
+    expect(emptyValue(schema?.properties?.mode)).toBe("always");
+    expect([...checkValue({ mode: "never" }, schema).keys()]).toEqual(["/seconds", "/mode"]);
+  });
+  it("say in words what they take and return", () => {
+    expect(showType(schema?.result)).toBe("list of Step");
+    expect(showType(schema?.properties?.mode)).toBe('"once" | "always"');
+    expect(showType(undefined)).toBe("any value");
+  });
 });
 
 describe("arguments as fields", () => {

@@ -7,13 +7,14 @@ their states by further states, as those of HBK, are read by the importers in ``
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from jetbus.cli.errors import Code, Failure, escape
+from jetbus.cli.output import encode_json
 from jetbus.json_types import Json, JsonObject
 from jetbus.schema import NAMES, Schema, read_quality, read_schema
 
@@ -61,6 +62,7 @@ def describe_element(
     schema = described.get("schema") if schema is None else schema
     read = read_schema(schema)
     record |= {NAMES[field]: getattr(read, field) for field in _FIELDS if getattr(read, field) not in (None, ())}
+    record |= _describe_call(read) if event.is_method else {}
     # The owner may declare a state read-only in its schema and still take sets.
     record["access"] = ACCESS[event.is_method, event.fetch_only or read.read_only]
     if owner is not None:
@@ -70,6 +72,45 @@ def describe_element(
     if schema is not None:
         record["schema"] = schema
     return record
+
+
+def _describe_call(schema: Schema) -> JsonObject:
+    """Return the arguments and the result of a method in a line each, as far as its schema names them."""
+    members = schema.members
+    arguments = [(str(one.get("title", "")), one) for one in members.get("args", ()) if isinstance(one, Mapping)]
+    if isinstance(members.get("items"), Mapping):
+        arguments.append(("...", members["items"]))
+    arguments += [(name, inner.members) for name, inner in schema.properties.items()]
+    record: JsonObject = {}
+    if arguments:
+        record["takes"] = ", ".join(_describe_argument(name, one, schema.required) for name, one in arguments)
+    if isinstance(members.get("result"), Mapping):
+        record["returns"] = describe_type(members["result"])
+    return record
+
+
+def _describe_argument(name: str, schema: Mapping[str, Json], required: Sequence[str]) -> str:
+    unit = f" {schema['unit']}" if "unit" in schema else ""
+    default = f" = {encode_json(schema['default'])}" if "default" in schema and name not in required else ""
+    return f"{name}: {describe_type({**schema, 'title': None})}{unit}{default}".removeprefix(": ")
+
+
+def describe_type(schema: Mapping[str, Json]) -> str:
+    """Return the values that a schema allows in a few words.
+
+    >>> describe_type({"type": "array", "items": {"type": ["number", "null"]}})
+    'list of number or null'
+    """
+    if isinstance(schema.get("enum"), list):
+        return " | ".join(map(encode_json, schema["enum"]))
+    if isinstance(schema.get("anyOf"), list):
+        return " or ".join(describe_type(one) for one in schema["anyOf"] if isinstance(one, Mapping))
+    types, items = schema.get("type"), schema.get("items")
+    if types == "array" and isinstance(items, Mapping):
+        return f"list of {describe_type(items)}"
+    if types == "object" and isinstance(schema.get("properties"), Mapping):
+        return f"{{{', '.join(schema['properties'])}}}"
+    return " or ".join(types) if isinstance(types, list) else str(types or "any value")
 
 
 def _describe_value(described: Mapping[str, Json]) -> JsonObject:
@@ -112,7 +153,6 @@ def describe_range(record: Mapping[str, Json]) -> str:
 
 def complete_values(peer: SimplePeer, path: str, incomplete: str) -> Iterable[str]:
     """Return the allowed values of a state that begin as typed, as JSON."""
-    from jetbus.cli.output import encode_json
     from jetbus.rules import rule as make_rule
 
     described = peer.describe(make_rule(equals=path)).get(path, {})

@@ -347,7 +347,7 @@ def jetmethod(_words: list[str]) -> int:
         print_line(f"adding method '{METHOD}'...")
         try:
             # Not ``add_method``, whose functions take the arguments of an array or an object only.
-            peer.session.add(Echo(METHOD, Echo.run, None, OWN_S), added)
+            peer.session.add(Echo(METHOD, lambda *args: args, None, OWN_S), added)
             await added
         except JetError:
             print_error("adding method failed!")

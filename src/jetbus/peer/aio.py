@@ -129,9 +129,14 @@ class PeerAsync(PeerConnection):
         schema: str | Mapping[str, Json] | None = None,
         on_result: OnResult | None = None,
     ) -> Awaitable[MethodAsync]:
-        """Add a method: an array becomes positional, an object keyword arguments. The function may be ``async``."""
-        owned = OwnedMethod(path, function, access, timeout_s)
-        owned.schema = schema
+        """Add a method: an array becomes positional, an object keyword arguments. The function may be ``async``.
+
+        Arguments are converted to the annotations of the function: numbers, texts, ``Literal``, ``Optional``, lists,
+        dataclasses and all else that a state may have as its ``type``. One that does not fit is refused by its name.
+        Signature and docstring are its description for ``jet describe`` and Radar; ``schema`` adds to it, or as a text
+        takes its place.
+        """
+        owned = OwnedMethod(path, function, access, timeout_s, schema)
         return self._begin(self._add(owned, MethodAsync(self, owned)), on_result)
 
     async def _add(self, owned: Owned, handle: T) -> T:
@@ -166,8 +171,7 @@ class PeerAsync(PeerConnection):
         """Decorate a function to make it a method, which is added at once."""
 
         def decorate(function: Callable[..., Any]) -> MethodAsync:
-            owned = OwnedMethod(path, function, access, timeout_s)
-            owned.schema = schema
+            owned = OwnedMethod(path, function, access, timeout_s, schema)
             return self._add_in_background(owned, MethodAsync(self, owned), on_result)
 
         return decorate

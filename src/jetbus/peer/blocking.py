@@ -127,7 +127,7 @@ class Peer(ThreadedConnection):
         timeout_s: float | None = None,
         schema: str | Mapping[str, Json] | None = None,
     ) -> Method:
-        """Add a method: an array becomes positional, an object keyword arguments."""
+        """Add a method, whose arguments have the types of its annotations; see ``PeerAsync.add_method``."""
         method = self._make_method(path, function, access, timeout_s, schema)
         method.add()
         return method
@@ -154,8 +154,8 @@ class Peer(ThreadedConnection):
         timeout_s: float | None,
         schema: str | Mapping[str, Json] | None,
     ) -> Method:
-        owned = OwnedMethod(path, function, access, timeout_s)
-        owned.function, owned.schema = self._run_in_callbacks(function), schema
+        owned = OwnedMethod(path, function, access, timeout_s, schema)
+        owned.function = self._run_in_callbacks(function)
         return Method(self, owned, function)
 
     def _add(self, owned: Owned) -> None:

@@ -7,7 +7,6 @@ state and fetches it sees the change first.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from msgspec import Raw, Struct
 from jetbus.errors import InvalidValue, JetError, MissingParam, NotMethod, NotState, Refused
 from jetbus.json_types import Json, JsonObject
 from jetbus.peer.arguments import check_function, check_type
+from jetbus.peer.methods import MethodSignature, invalid_argument
 from jetbus.peer.values import decode_value, encode_value, read_args, read_value
 from jetbus.schema import Described, make_schema
 
@@ -161,50 +161,41 @@ class OwnedState(Owned):
         try:
             return msgspec.json.decode(raw, type=self.type)
         except msgspec.ValidationError as error:
-            raise _invalid_argument(str(error)) from None
+            raise invalid_argument(str(error)) from None
 
 
 class OwnedMethod(Owned):
     """A method: a function that everybody may call. Arrays become positional, objects keyword arguments."""
 
     def __init__(
-        self, path: str, function: Callable[..., Json], access: Mapping[str, Json] | None, timeout_s: float | None
+        self,
+        path: str,
+        function: Callable[..., Json],
+        access: Mapping[str, Json] | None,
+        timeout_s: float | None,
+        schema: str | Mapping[str, Json] | None = None,
     ) -> None:
         super().__init__(path, access, timeout_s)
         check_function(function, f"the function of method {path}", "give a function, or add a state with add_state")
         self.function = function
-        self._signature = _get_signature(function)
+        self._signature = MethodSignature(path, function)
+        # Words of the owner go before those of the function; a text says all that is to be said.
+        self.schema = schema if isinstance(schema, str) else {**(self._describe() or {}), **(schema or {})} or None
+
+    def _describe(self) -> JsonObject | None:
+        return self._signature.describe(self.function)
 
     def run(self, args: Any) -> Any:
         """Run the function, unless the arguments do not fit its signature."""
-        positional, named = (args, {}) if isinstance(args, list) else ((), args)
-        if not isinstance(named, dict):
-            raise _invalid_argument("arguments are an array or an object")
-        if self._signature is not None:
-            # Before the call: a TypeError from within the function must not be taken for wrong arguments.
-            try:
-                self._signature.bind(*positional, **named)
-            except TypeError as error:
-                raise _invalid_argument(f"{error}; the method takes {self._signature}") from None
+        positional, named = self._signature.bind(args)
         return self.function(*positional, **named)
-
-
-def _get_signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
-        return None  # some built-ins have none
 
 
 def _decode_argument(raw: Raw) -> Json:
     try:
         return decode_value(raw)
     except ValueError as error:
-        raise _invalid_argument(str(error)) from None
-
-
-def _invalid_argument(text: str) -> Refused:
-    return Refused("Invalid params", {"invalidArgument": {"name": "jet.InvalidArgument", "message": text}})
+        raise invalid_argument(str(error)) from None
 
 
 def _internal(text: str) -> Refused:
@@ -216,7 +207,7 @@ def convert_error(error: BaseException, path: str) -> JetError:
     if isinstance(error, Refused) or (isinstance(error, JetError) and error.data is not None):
         return error
     if isinstance(error, ValueError | InvalidValue):
-        return _invalid_argument(str(error))
+        return invalid_argument(str(error))
     log.error("the handler of %s failed", path, exc_info=error)
     return _internal(f"{type(error).__name__}: {error}")
 
@@ -294,7 +285,7 @@ class Responder:
         if isinstance(error, TypeError) and isinstance(self._owned, OwnedState):
             # Nearly always a value of a wrong type, which is the requester's mistake: no reason for a traceback.
             log.warning("%s refused an invalid value (%s); give the state a type", self._owned.path, error)
-            error = _invalid_argument(f"invalid value: {error}")
+            error = invalid_argument(f"invalid value: {error}")
         try:
             self._session.send_error(self._id, convert_error(error, self._owned.path))
         except Exception as problem:

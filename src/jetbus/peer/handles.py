@@ -212,6 +212,10 @@ class MethodAsync(ElementAsync):
 
     _owned: OwnedMethod
 
+    def __init__(self, peer: PeerAsync, owned: OwnedMethod) -> None:
+        super().__init__(peer, owned)
+        functools.update_wrapper(self, owned.function, updated=())  # for ``help`` and ``inspect.signature``
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._owned.function(*args, **kwargs)
 
@@ -405,6 +409,7 @@ class Method(BlockingElement):
     def __init__(self, peer: Peer, owned: Owned, function: Callable[..., Any]) -> None:
         super().__init__(peer, owned)
         self._function = function
+        functools.update_wrapper(self, function, updated=())  # for ``help`` and ``inspect.signature``
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)

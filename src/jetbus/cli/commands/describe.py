@@ -41,9 +41,15 @@ def describe(bus: Target, form: str | None, rule: str, convention: str | None) -
     """Print all that is known of the state or method at RULE, or of all that match it.
 
     That is its value with unit, range, quality, source time and age, its owner and access, and the schema that its
-    owner gave it. With --import, states that have no schema of their own get the one that their device publishes in
-    other states: hbk reads `/introspection/` and `/types/` of HBK's devices, and the data descriptors of openDAQ.
+    owner gave it; for a method, the arguments that it takes and what it returns. With --import, states that have no
+    schema of their own get the one that their device publishes in other states: hbk reads `/introspection/` and
+    `/types/` of HBK's devices, and the data descriptors of openDAQ.
     """
+    print_descriptions(bus, form, rule, convention)
+
+
+def print_descriptions(bus: Target, form: str | None, rule: str, convention: str | None = None) -> None:
+    """Print all that is known of the states and methods that match a rule."""
     wanted = read_rule(rule)
     with bus.connect() as peer:
         events = sorted(peer.look(wanted), key=lambda event: event.path)
@@ -83,8 +89,9 @@ def _print_lines(record: Mapping[str, Json], *, first: bool) -> None:
     shown = {name: value for name, value in record.items() if name not in _HIDDEN}
     if span := describe_range(record):
         shown["range"] = span
+    place = "value" if record["kind"] == "state" else "argument"
     if isinstance(record.get("schema"), Mapping) and "properties" in record["schema"]:
-        shown |= {f"value.{name}": inner for name, inner in record["schema"]["properties"].items()}
+        shown |= {f"{place}.{name}": inner for name, inner in record["schema"]["properties"].items()}
     width = max(map(len, shown))
     for name, value in shown.items():
         # The value itself is JSON, to distinguish the text "7" from the number.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from jetbus.cli.command import Example, command
+from jetbus.cli.command import Example, collect_bus_options, command
 from jetbus.cli.errors import Code, Failure, find_similar
 from jetbus.cli.output import Output, choose_format, print_line
+from jetbus.cli.target import find_bus
 from jetbus.cli.words import WORDS, find_word, list_names
 
 TYPING_ERROR = 0.85
@@ -74,15 +75,16 @@ TOPICS = {"rules": RULES, "instants": INSTANTS, "values": VALUES, "addresses": A
     bus=False,
     examples=[
         Example("jet help rules", "the syntax of rules"),
-        Example("jet help QoS", "a word of another system"),
+        Example("jet help plant/pump/add", "a method: what it does, takes and returns"),
     ],
 )
 @click.argument("word", nargs=-1, metavar="[WORD]...")
 def show_help(form: str | None, word: tuple[str, ...]) -> None:
-    """Explain a command, a topic or a word of other systems.
+    """Explain a command, a topic, a word of other systems, or a state or method at a path.
 
     Topics are rules, addresses, instants, values and output. Words are those that newcomers look for, such as
-    subscribe, retained or backup; `jet help words` lists them.
+    subscribe, retained or backup; `jet help words` lists them. A path, such as plant/pump/add, is explained by its
+    owner, as `jet describe` prints it.
     """
     context = click.get_current_context()
     name = " ".join(word)
@@ -91,6 +93,10 @@ def show_help(form: str | None, word: tuple[str, ...]) -> None:
             print_line(line)
     elif name == "words":
         _print_words(form, list(WORDS))
+    elif "/" in name:
+        from jetbus.cli.commands.describe import print_descriptions
+
+        print_descriptions(find_bus(**collect_bus_options(context)), form, name)
     elif not word or (found := _find_command(word)) is None:
         _print_word(context, form, name)
     else:
