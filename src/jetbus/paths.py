@@ -1,9 +1,11 @@
-"""Path arithmetic: the nodes of a path.
+"""Path arithmetic: the nodes of a path, and paths that were probably meant.
 
 Paths are plain text with segments separated by ``/``. With ``separators``, each of its characters is a separator.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 SEPARATOR = "/"
 SEPARATORS = ("/", ".", "/.")
@@ -50,3 +52,33 @@ def nodes_of(path: str, separators: str = SEPARATOR) -> list[str]:
     while path := parent_of(path, separators):
         nodes.append(path)
     return nodes[::-1]
+
+
+# -- near misses
+
+NEAR_PATHS_MAX = 5000
+"""Comparing with more paths than this takes seconds."""
+
+
+def find_similar_path(path: str, paths: Iterable[str]) -> str | None:
+    """Return the most similar of some paths, or None.
+
+    >>> find_similar_path("plant/tank/levle", ["plant/pump", "plant/tank/level"])
+    'plant/tank/level'
+    """
+    known = list(paths)
+    # Of many paths only those that share the first or the last segment are worth a comparison.
+    if len(known) > NEAR_PATHS_MAX:
+        first, last = path.split("/")[0], path.split("/")[-1]
+        known = [one for one in known if one.startswith(first) or one.endswith(last)][:NEAR_PATHS_MAX]
+    found = find_similar(path, known, 0.7)
+    # difflib compares letters exactly: PUMP and pump have nothing in common.
+    return found or next((one for one in known if one.lower() == path.lower()), None)
+
+
+def find_similar(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """Return the most similar of some words, or None."""
+    # Needed only after an error, so it does not slow down the others.
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)

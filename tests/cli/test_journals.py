@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import jetbus
-from jetbus.cli.errors import Failure
-from jetbus.cli.journals import DaemonSource
+from jetbus.cli.journals import open_daemon
 from jetbus.cli.target import Target
-from jetbus.journal import Settings, Writer
+from jetbus.journal import NoJournal, Settings, Writer
 from jetbus.journal.instants import US_PER_S, read_instant, wall_clock_us, write_instant
 from support.daemon import Daemon
 from support.jet import Done, Jet
@@ -568,19 +567,19 @@ def test_page_by_page(plant_daemon: Daemon, owner: jetbus.Peer, transport: str) 
     scheme = {"tcp": "jet", "binary": "jetb"}[transport]
     with Target(f"{scheme}://{plant_daemon.listens[transport]}").connect() as peer:
         for page_rows in (2, None):
-            pages = DaemonSource(peer, page_rows)
+            pages = open_daemon(peer, page_rows)
             assert [row["path"] for row in pages.as_of("now", [f"{path}*"])] == [
                 f"{path}{number}" for number in range(5)
             ]
-            assert [row["value"] for row in pages.history(f"{path}0", "-1h", None)] == [*"00123456"]
+            assert [row["value"] for row in pages.history(f"{path}0", pages.pin("-1h"))] == [*"00123456"]
             assert pages.as_of("-1d") == []
 
 
 def test_only_dropped_events_have_no_time() -> None:
     """A daemon without a journal is reported, not mistaken for one that has dropped the event."""
     with Daemon.start() as daemon, Target(url_of(daemon)).connect() as peer:
-        with pytest.raises(Failure, match="keeps no journal"):
-            DaemonSource(peer).find_time_us(None, seq=1)
+        with pytest.raises(NoJournal, match="keeps no journal"):
+            open_daemon(peer).find_time_us(None, seq=1)
         daemon.check()
 
 
@@ -591,7 +590,7 @@ def test_who_may_look_back(guarded: tuple[Jet, jetbus.Peer]) -> None:
     assert jet("at", "now", "past/a", "--user", "ann", "--password-file", "ann.txt", "-o", "value").out == "1\n"
     code, out, err = jet("at", "now", "--user", "bob", "--password-file", "pass.txt")
     assert (code, out) == (4, "")
-    assert err.startswith("jet: this user may not access $jet/journal/range")
+    assert err.startswith("jet: this user may not access $jet/journal/offsets")
 
 
 def test_plot_on_a_terminal(jet: Jet, owner: jetbus.Peer) -> None:

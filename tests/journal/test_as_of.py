@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import jetbus.journal
-from jetbus.journal import Journal, JournalError, JournalGone, maintenance, snapshots
+from jetbus.errors import NotFound
+from jetbus.journal import BeforeJournal, Journal, JournalError, JournalGone, NotRecorded, maintenance, snapshots
 from jetbus.journal.descriptions import UNIT, add_unit_column
 from jetbus.journal.segment import list_segments
 from jetbus.journal.tree import TREE
@@ -110,7 +112,7 @@ def test_every_seq_and_every_instant(journal: Journal) -> None:
         assert journal.as_of(seq=seq).to_pylist() == tree_after(ROWS[:seq])
     for ts_us in range(BEGIN_US - 1, EVENTS[-1].ts_us + 2000, 7300):
         past = sum(event.ts_us <= ts_us for event in EVENTS)
-        assert journal.as_of(ts_us).to_pylist() == tree_after(ROWS[:past])
+        assert journal.as_of(ts_us, missing_ok=True).to_pylist() == tree_after(ROWS[:past])
 
 
 def test_now(journal: Journal) -> None:
@@ -140,7 +142,7 @@ def test_rules(journal: Journal, text: str) -> None:
     found = 0
     for seq in range(50, 600, 50):
         wanted = [row for row in tree_after(ROWS[:seq]) if matches(row)]
-        assert journal.as_of(seq=seq, rule=text).to_pylist() == wanted
+        assert journal.as_of(seq=seq, rule=text, missing_ok=True).to_pylist() == wanted
         found += len(wanted)
     assert bool(found) == (text != "nowhere")
 
@@ -261,7 +263,44 @@ def test_history(journal: Journal) -> None:
     assert journal.history(path, since=later)["seq"].to_pylist() == [
         row["seq"] for row in narrow if EVENTS[row["seq"] - 1].ts_us >= later
     ]
-    assert journal.history("nowhere").num_rows == 0
+    assert journal.history("nowhere", missing_ok=True).num_rows == 0
+
+
+MISSING: dict[str, tuple[Callable[[Journal], Any], type[Exception], str]] = {
+    "a history of no path": (
+        lambda journal: journal.history("plant/line1/s33"),
+        NotRecorded,
+        "nothing in the journal matches plant/line1/s33 in that time; did you mean plant/line1/s3?",
+    ),
+    "a history that ends too early": (
+        lambda journal: journal.history("plant/line1/s3", until="2001-01-01"),
+        BeforeJournal,
+        "2001-01-01 is before the journal begins, which is at 2",
+    ),
+    "a tree of no rule": (
+        lambda journal: journal.as_of(rule="plnt/**"),
+        NotRecorded,
+        "nothing in the journal matches plnt/** at that time; the tree of that time, without a rule, lists what there",
+    ),
+    "a tree of no time": (lambda journal: journal.as_of("2001-01-01"), BeforeJournal, "before the journal begins"),
+    "differences of no time": (
+        lambda journal: journal.diff("2001-01-01", "now"),
+        BeforeJournal,
+        "before the journal begins",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISSING.values(), ids=MISSING)
+def test_what_was_not_recorded_is_named(
+    journal: Journal, case: tuple[Callable[[Journal], Any], type[Exception], str]
+) -> None:
+    """A question about something that the journal does not have is an error with the next step, not an empty table."""
+    ask, kind, text = case
+    with pytest.raises(kind) as caught:
+        ask(journal)
+    assert text in str(caught.value)
+    assert isinstance(caught.value, NotFound)
 
 
 def test_several_buses(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def buses(journal: Journal) -> int:
 def test_pandas(journal: Journal) -> None:
     """pandas takes a table, with instants as UTC."""
     frame = journal.table(events=["change"]).to_pandas()
-    assert str(frame["ts"].dtype) == "datetime64[us, UTC]"
+    assert str(frame["ts"].dtype) == "datetime64[ns, UTC]"
     assert frame.groupby("path").size().to_dict() == {path: count * buses(journal) for path, count in CHANGES.items()}
 
 

@@ -196,7 +196,6 @@ def test_history(bus: PeerFactory) -> None:
             frame = (await client.history("a", since=then)).to_pandas()
             assert frame["num"].tolist() == [8]
             assert str(frame["ts"].dtype.tz) == "UTC"
-            assert (await client.history("nowhere")).num_rows == 0
 
     run(case())
 
@@ -220,9 +219,59 @@ def test_tree(bus: PeerFactory) -> None:
                 {"path": "m", "kind": "method", "num": None, "text": None},
             ]
             assert past["num"].to_pylist() == [1, None, None]
-            assert (await client.tree("-1d")).num_rows == 0
             assert (await client.tree(then, "a"))["num"].to_pylist() == [1]
             assert (await client.tree(text="** value>1"))["path"].to_pylist() == ["a"]
+
+    run(case())
+
+
+def test_what_was_not_recorded_is_named(bus: PeerFactory) -> None:
+    """A path that never existed, a misspelt rule and an instant before the journal are errors with a next step."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            state = await owner.add_state("pump/speed", 1)
+            await owner.info()
+            then = await instant()
+            near = "nothing in the journal matches pump/sped in that time; did you mean pump/speed?"
+            for request, text in (
+                (client.history("pump/sped"), near),
+                (client.history("pump/sped", since=then), near),
+                (client.history("pump/speed", until="-1d"), "-1d is before the journal begins, which is at 20"),
+                (client.tree("-1d"), "-1d is before the journal begins, which is at 20"),
+                (
+                    client.tree(text="pmp/**"),
+                    "nothing in the journal matches pmp/** at that time; the tree of that time,",
+                ),
+                (client.tree(text="pump/sped"), "nothing in the journal matches pump/sped at that time; did you mean"),
+            ):
+                problem = await raised(request)
+                assert isinstance(problem, jetbus.NotFound | jetbus.journal.JournalError)
+                assert text in str(problem)
+            assert (await client.history("pump/speed", since=then)).num_rows == 0, "it exists, and did not change"
+            assert (await client.tree(text="pump/** value>7")).num_rows == 0, "its path matches, its value does not"
+            await state.remove()
+
+    run(case())
+
+
+def test_frame(bus: PeerFactory) -> None:
+    """States side by side come as a frame of pandas, held from step to step, with their units."""
+
+    async def case() -> None:
+        async with bus.peer() as owner, bus.peer() as client:
+            await owner.add_state("pump/speed", 3, unit="rpm")
+            mode = await owner.add_state("pump/mode", "on")
+            await mode.change("off")
+            await owner.info()
+            await instant()  # longer than a step, so that one comes after the change
+            await owner.add_state("later", 1)
+            frame = await client.frame(["pump/speed", "pump/mode"], since="-1m", every="1ms")
+            assert list(frame.columns) == ["pump/mode", "pump/speed"]
+            assert (frame["pump/speed"].iloc[-1], frame["pump/mode"].iloc[-1]) == (3, "off")
+            assert str(frame.index.dtype) == "datetime64[ns, UTC]"
+            assert frame.attrs["units"] == {"pump/speed": "rpm"}
+            assert "did you mean pump/mode?" in str(await raised(client.frame("pump/mod")))
 
     run(case())
 

@@ -25,6 +25,8 @@ from jetbus.errors import (
     UnknownService,
     UserRefused,
 )
+from jetbus.paths import find_similar as find_similar
+from jetbus.paths import find_similar_path as find_similar_path
 
 
 class Code(IntEnum):
@@ -112,35 +114,11 @@ def describe_error(problem: JetError) -> str:
     return text + next((step for kind, step in _NEXT_STEPS if isinstance(problem, kind)), "")
 
 
-NEAR_PATHS_MAX = 5000
-"""Comparing with more paths than this takes seconds."""
-
-
 def path_not_found(path: str, paths: Iterable[str]) -> Failure:
     """Return the error for an unknown path, with the most similar path as a suggestion."""
     near = find_similar_path(path, paths)
     hint = f"did you mean {escape(near)}?" if near else "`jet ls` lists what there is"
     return Failure(f"there is no {escape(path)} on the bus; {hint}", Code.NOT_FOUND)
-
-
-def find_similar_path(path: str, paths: Iterable[str]) -> str | None:
-    """Return the most similar of some paths, or None."""
-    known = list(paths)
-    # Of many paths only those that share the first or the last segment are worth a comparison.
-    if len(known) > NEAR_PATHS_MAX:
-        first, last = path.split("/")[0], path.split("/")[-1]
-        known = [one for one in known if one.startswith(first) or one.endswith(last)][:NEAR_PATHS_MAX]
-    found = find_similar(path, known, 0.7)
-    # difflib compares letters exactly: PUMP and pump have nothing in common.
-    return found or next((one for one in known if one.lower() == path.lower()), None)
-
-
-def find_similar(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the most similar of some words, or None."""
-    # Needed only after an error, so it does not slow down the others.
-    import difflib
-
-    return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)
 
 
 def escape(text: str) -> str:

@@ -1,12 +1,8 @@
 """Timeline of one state: its values in order, read from a journal, with the times at which nothing is known.
 
 A value is in force until the next one arrives, the state is removed, or its bus is *cut*. A value of bad quality is as
-good as none: while it is in force, nothing is known. A cut is an event of the
-whole bus after which nothing is known of any state until it is added again:
-
-    stop    the daemon ended; values were in force until then
-    start   the daemon started without a stop before, so it was killed
-    gap     the journal missed events, since the disk refused them
+good as none: while it is in force, nothing is known. A cut is an event of the whole bus after which nothing is known of
+any state until it is added again; see ``jetbus.journal.events``.
 """
 
 from __future__ import annotations
@@ -18,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from jetbus.cli.aggregates import Reading
 from jetbus.cli.arguments import read_rules
 from jetbus.cli.journals import JournalSource, Rows
-from jetbus.journal.instants import read_instant, wall_clock_us
+from jetbus.journal.instants import read_instant
+from jetbus.journal.source import PinnedRange
 from jetbus.json_types import Json
 from jetbus.peer.subscription import matches
 
@@ -33,24 +30,14 @@ class Timeline:
     """Values of one state between two instants, with the value that was in force at the beginning."""
 
     def __init__(
-        self,
-        source: JournalSource,
-        path: str,
-        bus: str | None,
-        since: str | None,
-        until: str | None,
-        counts: RowTest = lambda _row: True,
+        self, source: JournalSource, path: str, span: PinnedRange, counts: RowTest = lambda _row: True
     ) -> None:
-        self._source, self._path, self._bus, self._counts = source, path, bus, counts
-        # Both instants are relative to the same now, which is never before the end of the journal.
-        now_us = max(wall_clock_us(), source.find_time_us(bus) or 0) if since or until else None
-        self._since_us = None if since is None else read_instant(since, now_us)
-        self._until_us = None if until is None else read_instant(until, now_us)
+        self._source, self._path, self._span, self._counts = source, path, span, counts
 
-    def read(self, rows: Rows, cuts: Rows) -> list[Reading]:
+    def read(self, rows: Rows, cuts: Sequence[tuple[int, int]]) -> list[Reading]:
         """Return the readings of the state's history, with a reading of None at each cut of its bus."""
         ordered = [(row["seq"], self._to_reading(row)) for row in rows]
-        ordered += [(row["seq"], Reading(self._find_cut_us(row), None)) for row in cuts if row.get("bus") == self._bus]
+        ordered += [(seq, Reading(at_us, None)) for seq, at_us in cuts]
         # By seq, the order in which things happened; several events may have the same time.
         ordered.sort(key=lambda entry: entry[0])
         return [*self._read_before(rows[0]), *(reading for _, reading in ordered)]
@@ -58,33 +45,22 @@ class Timeline:
     def _read_before(self, first: JournalRow) -> Iterator[Reading]:
         """Yield the value that was in force where the range begins."""
         # A state whose rows begin with an add did not exist before.
-        if self._since_us is not None and first["event"] != "add":
+        since_us = self._span.since_us
+        if since_us is not None and first["event"] != "add":
             for row in self._source.read_before(first, self._path):
                 if self._counts(row) and not _is_bad(row):
-                    yield Reading(max(self._since_us, read_instant(row["ts"])), decode_value(row), arrived=False)
+                    yield Reading(max(since_us, read_instant(row["ts"])), decode_value(row), arrived=False)
 
     def _to_reading(self, row: JournalRow) -> Reading:
         """Return the value of a row; a value that is left out by the rule still ends the one before."""
         is_known = row["event"] != "remove" and self._counts(row) and not _is_bad(row)
         return Reading(read_instant(row["ts"]), decode_value(row) if is_known else None)
 
-    def _find_cut_us(self, cut: JournalRow) -> int:
-        """Return the last instant before a cut at which values were known."""
-        at_us = read_instant(cut["ts"])
-        if cut["event"] == "stop":
-            return at_us
-        # A start or a gap is recorded late. The event before it is known, and a gap may say how far it reaches.
-        last_us = self._source.find_time_us(self._bus, cut["seq"] - 1)
-        last_us = at_us if last_us is None else last_us
-        since = json.loads(cut["detail"] or "{}").get("since")
-        # Between the event before and the cut itself, whatever the detail says.
-        return last_us if since is None else min(max(read_instant(since), last_us), at_us)
-
     @property
     def end_us(self) -> int:
         """Instant from which on nothing is known."""
-        last_us = self._source.find_time_us(self._bus) or 0
-        return last_us if self._until_us is None else min(self._until_us, last_us)
+        span = self._span
+        return span.now_us if span.until_us is None else min(span.until_us, span.now_us)
 
 
 def make_row_test(texts: Sequence[str]) -> RowTest:

@@ -22,10 +22,10 @@ from jetbus.bus.replay import PastElement, PastEvent
 from jetbus.daemon.admin import read_any_rule
 from jetbus.errors import Internal, Invalid, JetError, LimitReached, NotAllowed, WrongType
 from jetbus.journal import pages
+from jetbus.journal.events import TREE_EVENTS
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.journal.log import Log
 from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA, JournalRow
-from jetbus.journal.tree import TREE_EVENTS
 from jetbus.json_types import Json, JsonObject
 from jetbus.paths import DAEMON_NODE, is_daemons
 from jetbus.rules import EVERYTHING, Rule
@@ -118,7 +118,8 @@ class JournalApi:
         return _translate_errors(lambda: self._read_tree(instant, _without_value_tests(rule)))
 
     def _read_tree(self, instant: Json, rule: Rule | None) -> list[PastElement]:
-        return [_convert_element(row) for row in self.check_size(self.journal.as_of(instant, rule)).to_pylist()]
+        tree = self.check_size(self.journal.as_of(instant, rule, missing_ok=True))
+        return [_convert_element(row) for row in tree.to_pylist()]
 
     def check_size(self, tree: pa.Table) -> pa.Table:
         """Return a tree of the past; refuse one that takes more memory than the limit."""
@@ -264,7 +265,7 @@ class Replay:
         for batch in self._read(("seq",), REPLAYED_EVENTS):
             count += batch.num_rows
             self._api.check_count(count)
-        return self._api.check_size(journal.as_of(rule=self._rule, seq=seq))
+        return self._api.check_size(journal.as_of(rule=self._rule, seq=seq, missing_ok=True))
 
     def _read_tree(self, tree: pa.Table, bytes_left: int) -> tuple[list[PastEvent], int]:
         rows, size_bytes = pages.measure_rows(tree, bytes_left)

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from jetbus.journal.errors import (
     NEEDS_PYARROW,
     BadInstant,
+    BeforeJournal,
     JournalDamaged,
     JournalError,
     JournalGone,
     JournalInUse,
+    NoJournal,
     NotAJournal,
+    NotRecorded,
     UnknownEvent,
 )
 from jetbus.journal.instants import read_duration, read_instant
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadInstant",
+    "BeforeJournal",
     "Compacted",
     "Densities",
     "Journal",
@@ -41,7 +45,9 @@ __all__ = [
     "JournalError",
     "JournalGone",
     "JournalInUse",
+    "NoJournal",
     "NotAJournal",
+    "NotRecorded",
     "Offsets",
     "Problem",
     "Pruned",

@@ -7,13 +7,31 @@
         NotAJournal         the directory has no journal, or one of a newer format
         BadInstant          a text is neither an instant nor a duration (also a ValueError)
         UnknownEvent        there is no kind of event of that name (also a ValueError)
+        NotRecorded         nothing recorded matches a path or rule at that time (also NotFound)
+        BeforeJournal       an instant is before the first event (also NotFound)
+        NoJournal           the daemon keeps no journal (also NotFound)
 
-They are raised by code that reads and writes files and are never sent over the bus, so they are not ``JetError``s.
+They are raised by code that reads and writes files and are never sent over the bus. The last three are raised by peers,
+too, and are ``JetError``s: the past has the same words for both.
 """
 
 from __future__ import annotations
 
-__all__ = ["BadInstant", "JournalDamaged", "JournalError", "JournalGone", "JournalInUse", "NotAJournal", "UnknownEvent"]
+from jetbus.errors import NotFound
+from jetbus.json_types import Json
+
+__all__ = [
+    "BadInstant",
+    "BeforeJournal",
+    "JournalDamaged",
+    "JournalError",
+    "JournalGone",
+    "JournalInUse",
+    "NoJournal",
+    "NotAJournal",
+    "NotRecorded",
+    "UnknownEvent",
+]
 
 NEEDS_PYARROW = "the journal needs pyarrow; install it with: pip install 'jetbus[history]'"
 
@@ -52,3 +70,23 @@ class BadInstant(JournalError, ValueError):
 
 class UnknownEvent(JournalError, ValueError):
     """A name that is not one of a kind of event."""
+
+
+class NotRecorded(JournalError, NotFound):
+    """Nothing in the journal matches a path or a rule at that time; ``similar`` is the path that may be meant."""
+
+    similar: str | None = None
+
+
+class BeforeJournal(JournalError, NotFound):
+    """An instant is before the first event of the journal, which knows nothing of it."""
+
+    def __init__(self, instant: Json, begin: str = "") -> None:
+        super().__init__(instant, f"{instant} is before the journal begins, which is at {begin}; give a later one")
+
+
+class NoJournal(JournalError, NotFound):
+    """The daemon keeps no journal."""
+
+    def __init__(self, path: Json = "$jet/journal") -> None:
+        super().__init__(path, "the daemon keeps no journal; start it with `jetd --journal DIR`")

@@ -247,5 +247,12 @@ class EventFilter:
         return tests
 
 
+def select_events(events: pa.Table, rule: Rule) -> pa.Table:
+    """Return the events of a table with ``path`` and ``value`` that match a rule."""
+    wanted = EventFilter(rule)
+    batches = [wanted.select_rows(batch, wanted.mask_by_first_columns(batch)) for batch in events.to_batches()]
+    return pa.Table.from_batches(batches, events.schema)
+
+
 def _filter_rows(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
     return batch if mask.true_count == batch.num_rows else batch.filter(mask)

@@ -148,7 +148,7 @@ def write_tree_page(
     # A first page is always computed anew, so that asking again shows what has happened since.
     remainder = cursors.take((key, offset)) if offset else None
     if remainder is None:
-        tree = journal.as_of(instant, rule, seq=seq)
+        tree = journal.as_of(instant, rule, seq=seq, missing_ok=True)
         remainder = Remainder(tree.slice(offset), tree.num_rows)
     page, rest = _split(remainder.rows, limit)
     metadata = {TOTAL: remainder.total}
@@ -174,7 +174,7 @@ def write_history_page(
     key = ("history", caller, path, repr(since), repr(until))
     remainder = cursors.take((key, seq)) if seq else None
     if remainder is None:
-        history = journal.history(path, since, until, typed=False)
+        history = journal.history(path, since, until, typed=False, missing_ok=True)
         history = history.filter(pc.greater_equal(history["seq"], seq))
         remainder = Remainder(history, history.num_rows)
     page, rest = _split(remainder.rows, limit)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,16 +34,22 @@ from jetbus.journal.descriptions import (
     list_elements,
 )
 from jetbus.journal.directory import read_heartbeat
-from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone, NotAJournal, UnknownEvent
+from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone, NotAJournal, NotRecorded, UnknownEvent
+from jetbus.journal.events import TREE_EVENTS
 from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
 from jetbus.journal.instants import Instant, write_instant
 from jetbus.journal.log import Cursor, Log, SpanPiece
+from jetbus.journal.pandas_frames import describe_for_pandas, import_pandas, make_frame, read_frame
 from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA
+from jetbus.journal.source import AskedAt, FolderAnswers, check_begin, check_matches, run_query
 from jetbus.journal.stats import Stats, collect_stats
-from jetbus.journal.tree import TREE, TREE_EVENTS, diff_trees
+from jetbus.journal.tree import TREE, diff_trees
 from jetbus.journal.typed import add_typed_columns
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BUS = pa.field("bus", pa.string())
 HISTORY = ["ts", "seq", "event", "value", "peer", "source_ts", "quality"]
@@ -174,7 +180,7 @@ class Journal:
         """Return the events as a ``RecordBatchReader``, a stream for duckdb, polars and pandas."""
         batches = self.read(rule, since, until, **which)
         schema = pa.schema([self.schema.field(name) for name in self._columns(which.get("columns"))])
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return pa.RecordBatchReader.from_batches(describe_for_pandas(schema.empty_table()).schema, batches)
 
     def dataset(self) -> pa.dataset.Dataset:
         """Return all events as an Arrow dataset, which can be queried repeatedly and has no order.
@@ -245,9 +251,17 @@ class Journal:
     # -- trees
 
     def as_of(
-        self, instant: Instant | None = None, rule: RuleLike | None = None, *, seq: Seqs | None = None
+        self,
+        instant: Instant | None = None,
+        rule: RuleLike | None = None,
+        *,
+        seq: Seqs | None = None,
+        missing_ok: bool = False,
     ) -> pa.Table:
         """Return the tree at an instant or just after a seq, by default now, in order of creation.
+
+        Raises ``BeforeJournal`` for an instant before the first event, and ``NotRecorded`` if no path matches the rule;
+        with ``missing_ok`` the tree is empty then.
 
         Columns: path, kind, value, peer (the owner), detail (of its add, or of its last describe), ts and seq (of its
         last value), created_seq, source_ts and quality (of its last value), unit.
@@ -257,12 +271,33 @@ class Journal:
         for bus, log in self._logs.items():
             tree = add_unit_column(self._tree(bus, log, instant, seq, made))
             trees.append(self._add_bus_column_to_table(bus, tree))
-        return pa.concat_tables(trees).combine_chunks() if self._many else trees[0]
+        tree = pa.concat_tables(trees).combine_chunks() if self._many else trees[0]
+        if not missing_ok:
+            self._check_recorded(instant)
+            if not tree.num_rows and made is not None:
+                known = self.as_of(instant, seq=seq, missing_ok=True)
+                check_matches([made], known["path"].to_pylist(), "at that time")
+        return describe_for_pandas(tree)
+
+    def _check_recorded(self, *instants: Instant | None) -> None:
+        """Raise ``BeforeJournal`` for an instant before the first event of all buses."""
+        begins = [offsets["first_ts"] for offsets in self.offsets().values() if offsets["first_ts"] is not None]
+        for instant in instants:
+            if instant is not None and begins:
+                instant_us = max(log.instant_us(instant) for log in self._logs.values())
+                check_begin(instant_us, min(begins), instant)
+
+    def split(self) -> dict[str, Journal]:
+        """Return a journal for each of the buses, by its name."""
+        if not self._many:
+            return dict.fromkeys(self._logs, self)
+        return {bus: Journal([log.directory]) for bus, log in self._logs.items()}
 
     def diff(self, a: Instant, b: Instant, rule: RuleLike | None = None) -> pa.Table:
         """Return the differences between the trees at two instants; columns: path, what, before, after."""
         made = to_rule(rule)
         found = []
+        self._check_recorded(a, b)
         for bus, log in self._logs.items():
             before, after = (self._tree(bus, log, instant, None, made) for instant in (a, b))
             found.append(self._add_bus_column_to_table(bus, diff_trees(before, after)))
@@ -276,8 +311,12 @@ class Journal:
         *,
         events: Iterable[str] = TREE_EVENTS,
         typed: bool = True,
+        missing_ok: bool = False,
     ) -> pa.Table:
-        """Return the values of one path over time.
+        """Return the values of one path over time; none if it did not change in that time.
+
+        Raises ``NotRecorded`` for a path that did not exist then, and ``BeforeJournal`` for a range that ends before
+        the first event; with ``missing_ok`` there are no rows then.
 
         Columns: ts, seq, event, value, num, text, flag, json, peer, source_ts, quality, unit. A value is JSON text in
         ``value``, and in the column of its type; ``typed=False`` leaves those out. ``events`` selects other kinds of
@@ -295,7 +334,44 @@ class Journal:
             rows = rows.filter(pc.is_in(rows["event"], value_set=pa.array(wanted, pa.string())))
             found.append(self._add_bus_column_to_table(bus, rows.select([*HISTORY, UNIT.name])))
         table = pa.concat_tables(found).combine_chunks() if self._many else found[0]
-        return add_typed_columns(table) if typed else table
+        if not missing_ok:
+            self._check_recorded(until)
+            if not table.num_rows:
+                known = self.as_of(until, missing_ok=True)["path"].to_pylist()
+                check_matches([rule], known, "in that time")
+        return describe_for_pandas(add_typed_columns(table)) if typed else table
+
+    def frame(
+        self,
+        paths: str | Rule | Sequence[str],
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        every: str | float = "1s",
+    ) -> pd.DataFrame:
+        """Return several states side by side as a frame of pandas: a column for each path, a row for each step.
+
+        ``paths`` is a path, a rule, or a list of them; ``every`` is a duration such as ``"1s"``, or seconds. Values are
+        held until the next one, and ``<NA>`` where a state did not exist. ``frame.attrs["units"]`` has the units. With
+        several buses the columns are pairs of bus and path.
+        """
+        pandas, asked = import_pandas(), AskedAt()
+        frames, problems = {}, []
+        for bus, journal in self.split().items():
+            try:
+                parts = run_query(read_frame(asked, paths, since, until, every), FolderAnswers(journal))
+            except NotRecorded as problem:
+                problems.append(problem)
+                continue
+            frames[bus] = make_frame(parts)
+        # A path need not be on all buses.
+        if not frames:
+            raise next((problem for problem in problems if problem.similar), problems[0])
+        if not self._many:
+            return next(iter(frames.values()))
+        frame = pandas.concat(frames, axis=1, names=["bus", "path"])
+        frame.attrs["units"] = {(bus, path): u for bus, one in frames.items() for path, u in one.attrs["units"].items()}
+        return frame
 
     def track_units(self, bus: str, seq: int, rule: RuleLike | None = None) -> UnitTracker:
         """Return a tracker that knows the units of a bus just before an event."""

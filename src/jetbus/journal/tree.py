@@ -21,11 +21,10 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetbus.journal.events import TREE_EVENTS
 from jetbus.journal.filters import PathFilter, mask_values
 from jetbus.journal.segment import CLEARING_EVENTS
 from jetbus.rules import Rule
-
-TREE_EVENTS = ("add", "change", "remove")
 
 APPLY_ROWS = 1 << 18
 """Events that are collected before they are applied to the tree: a balance of speed and memory."""

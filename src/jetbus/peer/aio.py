@@ -33,7 +33,7 @@ from jetbus.peer.compat import features_of
 from jetbus.peer.connection import OnResult, PeerConnection
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
 from jetbus.peer.handles import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, apply_event
-from jetbus.peer.histories import read_history, read_tree
+from jetbus.peer.histories import read_frame, read_history, read_tree
 from jetbus.peer.requests import (
     CallParams,
     HandleWaiter,
@@ -61,6 +61,7 @@ from jetbus.rules.text import translate_topic
 from jetbus.schema import Described
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 __all__ = [
@@ -377,7 +378,6 @@ class PeerAsync(PeerConnection):
         ``to_pandas()`` makes a data frame of it. A value is JSON text in the column ``value``, and in that of its type:
         ``num``, ``text``, ``flag`` or, for objects and arrays, ``json``. ``ts`` is when the daemon handled it.
         """
-        since, until = (None if instant is None else encode_instant(instant) for instant in (since, until))
         return self._begin(read_history(self.call, path, since, until), on_result)
 
     @show_options(rule)
@@ -393,8 +393,24 @@ class PeerAsync(PeerConnection):
 
         With a rule, only what matches it.
         """
-        instant = None if as_of is None else encode_instant(as_of)
-        return self._begin(read_tree(self.call, instant, rule(text, **keywords)), on_result)
+        return self._begin(read_tree(self.call, as_of, rule(text, **keywords)), on_result)
+
+    def frame(
+        self,
+        paths: str | Rule | Sequence[str],
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        every: str | float = "1s",
+        on_result: OnResult | None = None,
+    ) -> Awaitable[pd.DataFrame]:
+        """Return several states side by side, from the daemon's journal, as a frame of pandas.
+
+        ``paths`` is a path, a rule, or a list of them, each path a column; ``every`` is the step between two rows, a
+        duration such as ``"1s"`` or seconds. Values are held until the next one, and ``<NA>`` where a state did not
+        exist. ``frame.attrs["units"]`` has the units.
+        """
+        return self._begin(read_frame(self.call, paths, since, until, every), on_result)
 
     @show_options(rule)
     def fetch(

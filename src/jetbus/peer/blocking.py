@@ -50,6 +50,7 @@ from jetbus.rules import Rule, rule
 from jetbus.schema import Described
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 __all__ = ["BlockingElement", "Fetch", "Method", "Mirror", "OnResult", "Peer", "Sorted", "State"]
@@ -377,6 +378,29 @@ class Peer(ThreadedConnection):
     ) -> Future[pa.Table]:
         """Get all states and methods at an instant, without waiting."""
         return self._begin(self._core.tree(as_of, text, **keywords), on_result)
+
+    def frame(
+        self,
+        paths: str | Rule | Sequence[str],
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        every: str | float = "1s",
+    ) -> pd.DataFrame:
+        """Return several states side by side as a frame of pandas; see ``PeerAsync.frame``."""
+        return self._run(self._core.frame(paths, since, until, every=every))
+
+    def frame_async(
+        self,
+        paths: str | Rule | Sequence[str],
+        since: Instant | None = None,
+        until: Instant | None = None,
+        *,
+        every: str | float = "1s",
+        on_result: OnResult | None = None,
+    ) -> Future[pd.DataFrame]:
+        """Get several states side by side, without waiting."""
+        return self._begin(self._core.frame(paths, since, until, every=every), on_result)
 
     @show_options(rule)
     def fetch(

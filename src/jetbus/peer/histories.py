@@ -1,84 +1,73 @@
 """The past over the bus: histories and trees from the journal of the daemon, as Arrow tables.
 
-The daemon answers in pages, which are read one after the other and joined. The tables are those of ``jetbus.journal``,
-with the values in columns of their types, too. pyarrow is imported on first use: a peer that does not look back needs
-none.
+The questions are those of ``jetbus.journal.source``, asked of the daemon's methods. The tables are those of
+``jetbus.journal``, with the values in columns of their types, too. pyarrow is imported on first use: a peer that does
+not look back needs none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jetbus.errors import JetError, NotFound
-from jetbus.json_types import JsonObject
-from jetbus.rules import Rule, write_rule
+from jetbus.journal.instants import Instant
+from jetbus.journal.source import (
+    HISTORY_COLUMNS,
+    AskedAt,
+    JournalRequest,
+    Query,
+    Result,
+    run_query_async,
+)
+from jetbus.journal.source import read_history as ask_history
+from jetbus.journal.source import read_tree as ask_tree
+from jetbus.rules import Rule
+from jetbus.rules import rule as make_rule
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 Call = Callable[..., Awaitable[Any]]
 """Calls a method of the bus, as ``PeerAsync.call`` does."""
 
-_NODE = "$jet/journal"
 
-
-async def read_history(call: Call, path: str, since: str | int | None, until: str | int | None) -> pa.Table:
+async def read_history(call: Call, path: str, since: Instant | None, until: Instant | None) -> pa.Table:
     """Return the values of one path over time as an Arrow table."""
-    return await _read_pages(call, "history", "seq", {"path": path, "since": since, "until": until})
+    rows = await _run(call, ask_history(AskedAt(), make_rule(equals=path), since, until))
+    return _add_types(rows.select([name for name in (*HISTORY_COLUMNS, "unit") if name != "path"]))
 
 
-async def read_tree(call: Call, instant: str | int | None, rule: Rule) -> pa.Table:
+async def read_tree(call: Call, instant: Instant | None, rule: Rule) -> pa.Table:
     """Return the tree at an instant, by default now, as an Arrow table."""
-    params, is_complete = write_rule(rule)
-    table = await _read_pages(call, "as_of", "offset", {"rule": params or None, **await _pin_instant(call, instant)})
-    if is_complete:
-        return table
-    from jetbus.journal.tree import select_matching
-
-    return select_matching(table, rule)  # the wire has no word for some rules; what is left of them is tested here
+    return _add_types(await _run(call, ask_tree(AskedAt(), instant, rule)))
 
 
-async def _pin_instant(call: Call, instant: str | int | None) -> JsonObject:
-    """Return the parameters for an instant; relative ones become a seq, so that all pages mean the same instant."""
-    if instant is None or instant == "now":
-        return {"seq": (await _ask(call, "offsets", {}))["last"]}
-    if not isinstance(instant, str) or not instant.startswith("-"):
-        return {"instant": instant}
-    table, following = await _read_page(call, "range", {"since": instant, "columns": ["seq"], "limit": 1})
-    return {"seq": int(table["seq"][0].as_py() if table.num_rows else following or 1) - 1}
+async def read_frame(
+    call: Call,
+    paths: str | Rule | Sequence[str],
+    since: Instant | None,
+    until: Instant | None,
+    every: str | float,
+) -> pd.DataFrame:
+    """Return several states side by side, as a frame of pandas."""
+    from jetbus.journal.pandas_frames import import_pandas, make_frame
+    from jetbus.journal.pandas_frames import read_frame as ask_frame
+
+    asked = AskedAt()
+    import_pandas()  # before anything is read
+    return make_frame(await _run(call, ask_frame(asked, paths, since, until, every)))
 
 
-async def _read_pages(call: Call, method: str, position: str, params: JsonObject) -> pa.Table:
-    table, following = await _read_page(call, method, params)
-    # The metadata says where the next page begins, which means nothing for the whole table.
-    parts = [table.replace_schema_metadata(None)]
-    while following is not None:
-        table, following = await _read_page(call, method, {**params, position: following})
-        parts.append(table.replace_schema_metadata(None))
-    import pyarrow as pa
-
+def _add_types(table: pa.Table) -> pa.Table:
+    from jetbus.journal.pandas_frames import describe_for_pandas
     from jetbus.journal.typed import add_typed_columns
 
-    return add_typed_columns(pa.concat_tables(parts).combine_chunks())
+    return describe_for_pandas(add_typed_columns(table))
 
 
-async def _read_page(call: Call, method: str, params: JsonObject) -> tuple[pa.Table, int | None]:
-    page = await _ask(call, method, params)
-    try:
-        from jetbus.journal.pages import read_page
-    except ModuleNotFoundError as problem:
-        if problem.name != "pyarrow":
-            raise
-        from jetbus.journal.errors import NEEDS_PYARROW
+def _run(call: Call, query: Query[Result]) -> Awaitable[Result]:
+    async def ask(request: JournalRequest) -> Any:
+        return await call(request.path, **request.params)
 
-        raise JetError(NEEDS_PYARROW) from None
-    return read_page(page)
-
-
-async def _ask(call: Call, method: str, params: JsonObject) -> Any:
-    path = f"{_NODE}/{method}"
-    try:
-        return await call(path, **{name: value for name, value in params.items() if value is not None})
-    except NotFound:
-        raise NotFound(path, "the daemon keeps no journal; start it with `jetd --journal DIR`") from None
+    return run_query_async(query, ask)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetbus import journal
 from jetbus.journal import Journal, JournalError
+from jetbus.journal.events import TREE_EVENTS
 from jetbus.journal.instants import Instant, read_instant, wall_clock_us, write_instant
 from jetbus.journal.segment import CLEARING_EVENTS
-from jetbus.journal.tree import TREE_EVENTS
 from jetbus.rules import EVERYTHING, Rule
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Recording:
         """Return the elements at an instant as adds, in order of creation."""
         try:
             # The tree of an instant includes its events, but the end of the range is not a part of it.
-            found = self._journal.as_of(min(instant_us, self.until_us - 1), self._paths)
+            found = self._journal.as_of(min(instant_us, self.until_us - 1), self._paths, missing_ok=True)
         except journal.JournalGone:
             return []  # the log begins in the middle: elements appear when they change
         rows = _list_columns(found.select(["kind", "path", "value", "detail", "source_ts", "quality"]))

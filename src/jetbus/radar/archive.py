@@ -16,7 +16,6 @@ its own event is among the older ones.
 
 from __future__ import annotations
 
-import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,17 +27,16 @@ import pyarrow as pa
 
 from jetbus import journal
 from jetbus.errors import Invalid, JetError
+from jetbus.journal.events import CUTS, TREE_EVENTS
 from jetbus.journal.filters import EventFilter, LogRange
 from jetbus.journal.log import Cursor, Log
-from jetbus.peer import Blob, Peer
+from jetbus.journal.source import AskedAt, JournalRequest, Pager, pin, read_all, run_query
+from jetbus.peer import Peer
 from jetbus.radar.series import EVENTS, Points, join_points, make_points, pick_member
 from jetbus.rules import Rule, rule
 
 EVENT_COLUMNS = ["ts", "seq", "event", "path", "value", "peer", "detail", "source_ts", "quality"]
 POINT_COLUMNS = ["ts", "event", "value", "quality"]
-TREE_EVENTS = ("add", "change", "remove")
-CUTS = ("start", "stop", "gap")
-"""Events after which no value of any path is known."""
 EVENTS_PER_THREAD = 500_000
 """Events that are worth a thread of their own."""
 
@@ -168,7 +166,7 @@ class LocalArchive(_PointReader):
         return pa.Table.from_batches(batches, schema=EVENTS)
 
     def read_path(self, path: str, instant_us: int) -> Any:
-        return self._journal.as_of(instant_us, rule(equals=path))
+        return self._journal.as_of(instant_us, rule(equals=path), missing_ok=True)
 
     def read_events(
         self, wanted: Wanted, since: Moment | None, until: Moment | None, events: tuple[str, ...]
@@ -176,7 +174,7 @@ class LocalArchive(_PointReader):
         return self._journal.read(_make_rule(wanted), since, until, columns=EVENT_COLUMNS, events=events)
 
     def read_tree(self, instant: Moment, text: str) -> Any:
-        return self._journal.as_of(instant, rule(text))
+        return self._journal.as_of(instant, rule(text), missing_ok=True)
 
     def describe(self) -> dict[str, Any]:
         ((bus, offsets),) = self._journal.offsets().items()
@@ -213,47 +211,33 @@ class BusArchive(_PointReader):
         if within.until_us != LogRange().until_us:
             ends["until"] = within.until_us
         # Cuts have no path, so a question about the path would leave them out.
-        cuts = self._read_all({**ends, "events": list(CUTS)})
-        found = self._read_all({**ends, "rule": {"path": {"equals": path}}, "events": list(TREE_EVENTS)})
+        cuts = self._read_all(Pager("range", {**ends, "events": list(CUTS)}))
+        found = self._read_all(Pager("range", {**ends, "events": list(TREE_EVENTS)}, rule(equals=path)))
         yield make(pa.concat_tables([found, cuts]).sort_by("ts") if cuts.num_rows else found)
 
-    def _read_all(self, arguments: dict[str, Any]) -> Any:
-        pages = [page.replace_schema_metadata(None) for page in self._pages("range", arguments)]
-        return pa.concat_tables(pages).select(POINT_COLUMNS).cast(EVENTS)
+    def _read_all(self, pager: Pager) -> Any:
+        return run_query(read_all(pager), self._ask).select(POINT_COLUMNS).cast(EVENTS)
 
     def read_path(self, path: str, instant_us: int) -> Any:
-        return self._read_tree({"instant": instant_us, "rule": {"path": {"equals": path}}})
+        return run_query(read_all(Pager("as_of", {"instant": instant_us}, rule(equals=path))), self._ask)
 
     def read_events(
         self, wanted: Wanted, since: Moment | None, until: Moment | None, events: tuple[str, ...]
     ) -> Iterator[Any]:
-        rule_params = wanted if wanted is None or isinstance(wanted, str) else {"path": {"equalsOneOf": list(wanted)}}
-        arguments = {"rule": rule_params, "since": since, "until": until or "now", "events": list(events)}
-        arguments = {name: value for name, value in arguments.items() if value is not None}
-        for page in self._pages("range", {**arguments, "columns": EVENT_COLUMNS}):
-            yield from page.to_batches()
+        within = run_query(pin(AskedAt(), since, until), self._ask)
+        params = within.make_params() | {"events": list(events), "columns": EVENT_COLUMNS}
+        pager = Pager("range", params, _make_rule(wanted))
+        while pager.request is not None:
+            yield from pager.feed(self._ask(pager.request)).to_batches()
 
     def read_tree(self, instant: Moment, text: str) -> Any:
-        # A tree may take several pages, and all of them must be of the same instant.
-        moment = self.describe()["now"] if instant == "now" else instant
-        return self._read_tree({"instant": moment, "rule": text})
-
-    def _read_tree(self, arguments: dict[str, Any]) -> Any:
-        pages = list(self._pages("as_of", arguments, key="offset"))
-        return pa.concat_tables([page.replace_schema_metadata(None) for page in pages])
+        within = run_query(pin(AskedAt(), instant), self._ask)
+        place = {"seq": within.seq_until - 1} if instant == "now" else {"instant": within.since_us}
+        return run_query(read_all(Pager("as_of", place, rule(text))), self._ask)
 
     def describe(self) -> dict[str, Any]:
-        offsets: dict[str, Any] = self._peer.call("$jet/journal/offsets")
+        offsets: dict[str, Any] = self._ask(JournalRequest("offsets", {}))
         return offsets
 
-    def _pages(self, name: str, arguments: dict[str, Any], key: str = "seq") -> Iterator[Any]:
-        """Yield the pages of a method of ``$jet/journal``, up to the first empty or last one."""
-        while True:
-            answer = self._peer.call(f"$jet/journal/{name}", **arguments)
-            page = pa.ipc.open_stream(io.BytesIO(answer if isinstance(answer, Blob) else bytes(answer))).read_all()
-            following = (page.schema.metadata or {}).get(b"next")
-            yield page
-            # A page that continues where it began would be asked for again and again.
-            if following is None or not page.num_rows or int(following) == arguments.get(key):
-                return
-            arguments = {**arguments, key: int(following)}
+    def _ask(self, request: JournalRequest) -> Any:
+        return self._peer.call(request.path, **request.params)

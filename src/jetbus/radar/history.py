@@ -18,8 +18,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from jetbus.errors import Invalid
 from jetbus.journal import read_instant
+from jetbus.journal.events import CUTS, TREE_EVENTS
 from jetbus.peer.restore import MISSING, compare_values
-from jetbus.radar.archive import CUTS, TREE_EVENTS, Archive, Moment, Wanted
+from jetbus.radar.archive import Archive, Moment, Wanted
 from jetbus.radar.exports import EXPORTS, show_event
 from jetbus.radar.search import find_paths
 from jetbus.radar.series import SeriesCache, find_bands, reduce_points

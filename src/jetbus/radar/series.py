@@ -22,6 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetbus.journal.events import CUTS
+
 if TYPE_CHECKING:
     from jetbus.radar.archive import Archive
 
@@ -29,7 +31,7 @@ CACHE_BYTES_MAX = 512 * 1024 * 1024
 POINTS_MAX = 8_000
 """Buckets of one answer: more than any screen has pixels."""
 BANDS_MAX = 5_000
-CUTS = ("remove", "start", "stop", "gap")
+ENDS = ("remove", *CUTS)
 """Events after which no value is known."""
 
 Times = npt.NDArray[np.int64]
@@ -77,7 +79,7 @@ class Points(NamedTuple):
 def make_points(events: Any, since_us: int, next_seq: int) -> Points:
     """Read the columns ``ts``, ``event`` and ``value`` of a table or batch of events."""
     us = _flat(pc.cast(events["ts"], pa.int64())).to_numpy(zero_copy_only=False)
-    is_cut = pc.is_in(events["event"], value_set=pa.array(CUTS))
+    is_cut = pc.is_in(events["event"], value_set=pa.array(ENDS))
     texts = events["value"]
     if pc.any(is_cut).as_py():
         texts = pc.if_else(is_cut, pa.scalar(None, pa.string()), texts)

@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from jetbus.journal.events import CUTS
 from jetbus.spark.sql_text import join, run, select, write_map
 from jetbus.spark.time_rows import EVENT as TIME
 
 __all__ = ["CUTS", "TIME", "BatchClock", "Position", "batch_clock", "instant", "micros", "read_clock", "read_cuts"]
 
-CUTS = ("stop", "start", "gap")
-"""The events that end every value of their bus."""
 BUCKET_SEQS = 1024
 """The event before a cut is looked for among so many seqs at the least; a log that was filtered may have holes."""
 

@@ -138,7 +138,7 @@ class FolderBus:
         )
 
     def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
-        yield from self._log.as_of(instant_us, rule).to_batches()
+        yield from self._log.as_of(instant_us, rule, missing_ok=True).to_batches()
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

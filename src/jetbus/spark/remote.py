@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from jetbus import journal
 from jetbus.errors import JetError, LoginRefused, NotAllowed, NotConnected, NotFound
-from jetbus.journal.filters import EventFilter
 from jetbus.journal.pages import read_page
+from jetbus.journal.source import Pager
 from jetbus.peer import Peer
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
-from jetbus.rules.wire import write_rule
 from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.journals import Reach, Wanted
 from jetbus.spark.options import DaemonAddress
@@ -113,7 +112,7 @@ def keeps_journal(daemon: DaemonAddress) -> bool:
     bus = DaemonBus(daemon)
     try:
         bus.ends()
-    except NoJournal:
+    except JournalMissing:
         return False
     finally:
         bus.close()
@@ -130,7 +129,7 @@ def tree_now(daemon: DaemonAddress, rule: Rule | None) -> list[dict[str, Any]]:
     ]
 
 
-class NoJournal(BadOption):
+class JournalMissing(BadOption):
     """A daemon that keeps no journal."""
 
 
@@ -175,46 +174,26 @@ class DaemonBus:
         return int(table["seq"][0].as_py() if table.num_rows else following) - 1
 
     def events(self, wanted: Wanted, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        rule_words, complete = ({}, True) if wanted.rule is None else write_rule(wanted.rule)
-        event_filter = None if complete else EventFilter(wanted.rule)
-        columns = list(dict.fromkeys([*wanted.columns, *(event_filter.columns if event_filter else ())]))
-        asked = {
-            "rule": None if wanted.rule is None else rule_words,
+        params = {
+            "seq": first,
+            "seqUntil": last + 1,
             "since": wanted.since_us,
             "until": wanted.until_us,
-            "columns": columns,
+            "columns": list(wanted.columns),
         }
-        seq = first
-        while seq <= last:
-            table, following = self._page("range", seq=seq, seqUntil=last + 1, **asked)
-            for batch in table.to_batches():
-                # The wire has no word for some rules; what is left of them is tested here.
-                rows = (
-                    event_filter.select_rows(batch, event_filter.mask_by_first_columns(batch))
-                    if event_filter
-                    else batch
-                )
-                yield rows.select(list(wanted.columns))
-            # No progress would be an endless loop.
-            if following is None or following <= seq:
-                raise DataLoss(
-                    f"the journal of {self.place} ends before event {seq}, which it had before; it was replaced by "
-                    "another one: start with a new checkpoint"
-                )
-            seq = following
+        try:
+            yield from self._batches(Pager("range", params, wanted.rule))
+        except journal.JournalGone:
+            raise
+        except journal.JournalError as problem:
+            raise DataLoss(f"{problem} at {self.place}; start with a new checkpoint") from problem
 
     def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
-        rule_words, complete = ({}, True) if rule is None else write_rule(rule)
-        event_filter = None if complete else EventFilter(rule)
-        offset: int | None = 0
-        while offset is not None:
-            table, offset = self._page("as_of", instant=instant_us, rule=rule_words if rule else None, offset=offset)
-            for batch in table.to_batches():
-                yield (
-                    event_filter.select_rows(batch, event_filter.mask_by_first_columns(batch))
-                    if event_filter
-                    else batch
-                )
+        yield from self._batches(Pager("as_of", {"instant": instant_us}, rule))
+
+    def _batches(self, pager: Pager) -> Iterator[pa.RecordBatch]:
+        while pager.request is not None:
+            yield from pager.feed(self._call(pager.request.method, **pager.request.params)).to_batches()
 
     def close(self) -> None:
         """Close the connection, if it is not one that outlives a task."""
@@ -252,7 +231,7 @@ class DaemonBus:
     def _explained(self, problem: JetError, asked: dict[str, Any]) -> Exception:
         """Return a refusal of the daemon as an error about the options."""
         if isinstance(problem, NotFound):
-            return NoJournal(
+            return JournalMissing(
                 "url", f"the daemon at {self.place} keeps no journal; start it with --journal DIR, or give another url"
             )
         if isinstance(problem, NotAllowed):

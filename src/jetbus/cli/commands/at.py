@@ -8,7 +8,7 @@ from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import PATH, Example, command
 from jetbus.cli.journals import (
     INSTANT,
-    check_recorded,
+    check_begin,
     insert_stamps,
     journal_option,
     no_match_then,
@@ -41,7 +41,7 @@ def at(bus: Target, form: str | None, instant: str, rules: tuple[str, ...], fold
     # Refuses a malformed rule before the journal is opened.
     read_rules(rules)
     with open_source(bus, folder, instant) as then:
-        check_recorded(then, instant)
+        check_begin(then, instant)
         rows = then.as_of(instant, rules)
     if not rows and rules:
         raise no_match_then(rules, instant)

@@ -12,7 +12,7 @@ import click
 from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import PATH, Example, command, find_named_bus
 from jetbus.cli.errors import Code, Failure, escape, usage_error
-from jetbus.cli.journals import INSTANT, check_range, check_recorded, journal_option, open_source, to_record
+from jetbus.cli.journals import INSTANT, check_begin, check_range, journal_option, open_source, to_record
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.peer.restore import MISSING, Difference, compare_values
@@ -73,7 +73,7 @@ def _read_side(text: str, rules: Sequence[str], bus: Target, folder: str | None)
         values = _read_file(Path(text))
         return {path: values[path] for path in values if any(matches(rule, path, values[path]) for rule in wanted)}
     with open_source(bus, folder, text) as then:
-        check_recorded(then, text)
+        check_begin(then, text)
         rows = map(to_record, then.as_of(text, rules))
         # Methods have no value that could differ.
         return {row["path"]: row["value"] for row in rows if "value" in row}

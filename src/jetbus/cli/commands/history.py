@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import click
 
 from jetbus.cli.aggregates import AGGREGATES, TIME_WEIGHTED, Window, split_into_windows, to_number
-from jetbus.cli.arguments import get_exact_path, read_rules
+from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import DURATION, PATH, Example, command
-from jetbus.cli.errors import Code, Failure, escape, find_similar_path, usage_error
+from jetbus.cli.errors import Code, Failure, escape, usage_error
 from jetbus.cli.journals import (
     JournalSource,
     Rows,
+    check_begin,
     check_range,
-    check_recorded,
     insert_stamps,
     journal_option,
     open_source,
@@ -35,6 +35,7 @@ from jetbus.cli.plot import draw_plot
 from jetbus.cli.target import Target
 from jetbus.cli.timelines import RowTest, Timeline, make_row_test
 from jetbus.journal.instants import US_PER_S, read_instant, write_instant
+from jetbus.journal.source import PinnedRange
 from jetbus.json_types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str | None]
 """A path, and its bus where the journal has several."""
+Spans = Mapping[str | None, PinnedRange]
+"""The range of time as each bus has it."""
 
 
 @command(
@@ -96,11 +99,12 @@ def history(
     check_range(since, until)
     with open_source(bus, folder, since, until) as source:
         # A range may begin before the journal does, but not end there.
-        check_recorded(source, until)
-        rows_by_key = _read_rows(source, rules, since, until)
+        check_begin(source, until)
+        spans = source.pin(since, until)
+        rows_by_key = _read_rows(source, rules, spans, until or "now")
         counts = make_row_test(rules)
         if every_us:
-            records = _aggregate(source, rows_by_key, counts, names, every_us, since, until)
+            records = _aggregate(source, rows_by_key, counts, names, every_us, spans)
         else:
             records = {key: [to_record(row) for row in rows if counts(row)] for key, rows in rows_by_key.items()}
     if not any(map(counts, chain.from_iterable(rows_by_key.values()))):
@@ -121,29 +125,19 @@ def _read_aggregates(text: str) -> list[str]:
 # -- reading
 
 
-def _read_rows(source: JournalSource, rules: Sequence[str], since: str | None, until: str | None) -> dict[Key, Rows]:
+def _read_rows(source: JournalSource, rules: Sequence[str], spans: Spans, until: str) -> dict[Key, Rows]:
     """Return the rows of each path that matches a rule, separately for each bus."""
     found: dict[Key, dict[int, JournalRow]] = {}
     for rule in dict.fromkeys(rules):
-        for row in source.history(rule, since, until):
+        for row in source.history(rule, spans):
             found.setdefault((row["path"], row.get("bus")), {})[row["seq"]] = row  # two rules may match one path
     if not found:
-        raise _nothing_recorded(source, rules, until or "now")
-    return {key: list(rows.values()) for key, rows in found.items()}
-
-
-def _nothing_recorded(source: JournalSource, rules: Sequence[str], until: str) -> Failure:
-    what = " or ".join(map(escape, rules))
-    # A state that did not change in the range has no rows in it, but exists.
-    known = [row["path"] for row in source.as_of(until)]
-    parsed = read_rules(rules)
-    if any(rule.matches_path(path) for rule in parsed for path in known):
+        source.check_known(spans, rules, f"`jet at {until}` lists what there is")
+        # A state that did not change in the range has no rows in it, but exists.
+        what = " or ".join(map(escape, rules))
         text = f"{what} did not change in that time; `jet at {until}` has the values"
-    else:
-        similar = find_similar_path(rules[0], known) if get_exact_path(parsed[0]) else None
-        hint = f"did you mean {escape(similar)}?" if similar else f"`jet at {until}` lists what there is"
-        text = f"nothing in the journal matches {what} in that time; {hint}"
-    return Failure(text, Code.NOT_FOUND)
+        raise Failure(text, Code.NOT_FOUND)
+    return {key: list(rows.values()) for key, rows in found.items()}
 
 
 def _no_values_match(rules: Sequence[str]) -> Failure:
@@ -160,16 +154,16 @@ def _aggregate(
     counts: RowTest,
     names: Sequence[str],
     every_us: int,
-    since: str | None,
-    until: str | None,
+    spans: Spans,
 ) -> dict[Key, list[JsonObject]]:
     """Return one record a window for each path."""
     # Only the time-weighted mean depends on when values ended; without it, the cuts need not be read.
-    cuts = source.read_cuts(since) if TIME_WEIGHTED in names else []
+    cuts = source.read_cuts(spans) if TIME_WEIGHTED in names else {}
     records = {}
     for key, rows in rows_by_key.items():
-        timeline = Timeline(source, *key, since, until, counts)
-        windows = split_into_windows(timeline.read(rows, cuts), every_us, timeline.end_us)
+        path, bus = key
+        timeline = Timeline(source, path, spans[bus], counts)
+        windows = split_into_windows(timeline.read(rows, cuts.get(bus, [])), every_us, timeline.end_us)
         units = _UnitsOverTime(rows)
         records[key] = [
             _to_window_record(start_us, window, names, units.find(start_us, start_us + every_us))

@@ -8,7 +8,7 @@ from jetbus.cli.arguments import no_match_error, read_rules
 from jetbus.cli.command import DURATION, PATH, Example, command
 from jetbus.cli.commands.set import set_and_describe
 from jetbus.cli.errors import Code
-from jetbus.cli.journals import INSTANT, check_recorded, journal_option, no_match_then, open_source, to_record
+from jetbus.cli.journals import INSTANT, check_begin, journal_option, no_match_then, open_source, to_record
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.peer.restore import find_restorable, is_refused
@@ -45,7 +45,7 @@ def restore(
     """
     wanted = read_rules(rules)
     with open_source(bus, folder, instant) as past:
-        check_recorded(past, instant)
+        check_begin(past, instant)
         then = {row["path"]: row["value"] for row in map(to_record, past.as_of(instant, rules)) if "value" in row}
     if not then:
         raise no_match_then(rules, instant)
