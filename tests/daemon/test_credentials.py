@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import pwd
+import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from jetbus.daemon.credentials import certificate_names
 from jetbus.daemon.daemon import PAGE_READERS_MAX
 from jetbus.daemon.users import Users, UsersFileError
 from support.daemon import Daemon
-from support.wire import Wire
+from support.wire import DEADLINE_S, Wire
 
 STAFF = {"fetchGroups": ["staff"], "setGroups": [], "callGroups": []}
 HIDDEN = {"path": "hidden", "value": 1, "access": {"fetchGroups": ["staff"]}}
@@ -160,6 +162,40 @@ def test_password_over_tls(authority: Authority) -> None:
     """Clients without a certificate log in with a password as before."""
     with authority.peer("jets", authority.client(), user="bob", password="bob-pw") as bob:
         assert bob.get_all() == {}
+
+
+def test_renewed_certificate(tmp_path: Path) -> None:
+    """On SIGHUP new connections get a renewed certificate, and those that exist go on; a bad file changes nothing."""
+    file = tmp_path / "server.pem"
+
+    def issue() -> ssl.SSLContext:
+        authority, context = trustme.CA(), ssl.create_default_context()
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+        authority.configure_trust(context)
+        return context
+
+    def until_told(words: str) -> None:
+        daemon.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + DEADLINE_S
+        while words not in daemon.stderr():
+            assert time.monotonic() < deadline, daemon.stderr()
+
+    first = issue()
+    with Daemon.start("--tls-cert", str(file), "--log-level", "info") as daemon:
+        url = "jets://{}:{}".format(*daemon.address("tcp"))
+        with jetbus.Peer(url, tls=first, reconnect=False) as early:
+            early.add_state("x", 1)
+            second = issue()
+            until_told("certificate reloaded")
+            with jetbus.Peer(url, tls=second, reconnect=False) as late:
+                assert late.get_all() == {"x": 1}
+            with pytest.raises(jetbus.NotConnected):
+                jetbus.Peer(url, tls=first, reconnect=False).connect()
+            file.write_text("no certificate")
+            until_told(f"certificate not reloaded, the present one stays in use: cannot use certificate {file}")
+            with jetbus.Peer(url, tls=second, reconnect=False) as later:
+                assert later.get_all() == {"x": 1}
+            assert early.get_all() == {"x": 1}
 
 
 def test_unfinished_handshakes_count(tmp_path: Path) -> None:

@@ -325,6 +325,37 @@ def reloading(tmp_path: Path) -> Iterator[Reloading]:
     made.close()
 
 
+def test_removed_admin_is_one_no_longer(tmp_path: Path) -> None:
+    """A change of users by a request is in force at once, also for the peers that are logged in."""
+    users = tmp_path / "users.json"
+    staff = {"fetchGroups": ["staff"], "setGroups": [], "callGroups": []}
+    entries = {name: {"password": CHEAP.hash("pw"), "admin": True, "auth": staff} for name in ("ann", "bob")}
+    users.write_text(json.dumps({"users": entries}))
+    with Daemon.start("--users", str(users)) as daemon, daemon.connect() as ann, daemon.connect() as bob:
+        for wire, name in ((ann, "ann"), (bob, "bob")):
+            wire.result("authenticate", {"user": name, "password": "pw"})
+        ann.result("add", {"path": "hidden", "value": 1, "access": {"fetchGroups": ["staff"]}})
+        bob.result("fetch", {"id": "f", "path": {"equals": "hidden"}})
+        assert bob.receive()["params"]["event"] == "add"
+        ann.result("removeUser", {"user": "bob"})
+        assert bob.receive()["params"]["event"] == "remove"
+        assert bob.result("get", {"path": {"equals": "hidden"}}) == []
+        assert bob.error("removeUser", {"user": "ann"})
+        assert bob.error("call", {"path": "$jet/kick", "args": [1]})
+
+
+def test_socket_file_is_open_to_the_machine(tmp_path: Path) -> None:
+    """A socket file is open to every program of the machine, whatever the umask of the daemon."""
+    before = os.umask(0o077)
+    try:
+        with Daemon.start("--unix", str(tmp_path / "jet.socket")) as daemon:
+            assert stat.S_IMODE((tmp_path / "jet.socket").stat().st_mode) == 0o666
+            with daemon.connect("unix") as wire:
+                wire.barrier()
+    finally:
+        os.umask(before)
+
+
 def test_users_are_reloaded(reloading: Reloading) -> None:
     """On SIGHUP the users file is read again: new users may log in, those that are gone may not."""
     assert reloading.may_log_in("ann")

@@ -469,6 +469,9 @@ def _change_users(bus: Bus, session: Session, request: Request, change: Callable
     actor = session.auth.user if session.auth else None
 
     def done(outcome: Any) -> None:
+        # Also for those who are logged in: a removed administrator is one no longer.
+        if not isinstance(outcome, JetError) and bus.users is users:
+            bus.use_users(users)
         bus.release(session, request.id, outcome if isinstance(outcome, JetError) else session.dialect.done)
 
     session.held = True

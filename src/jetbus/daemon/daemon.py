@@ -77,7 +77,7 @@ class Aside:
                 outcome = work()
             except JetError as error:
                 outcome = error
-            except UsersFileError as problem:
+            except (UsersFileError, ConfigError) as problem:
                 # Its text says how to mend the file and has no secrets in it.
                 log.error("%s", problem)
                 outcome = Internal(str(problem))
@@ -229,7 +229,7 @@ class Daemon:
                 if self._tls is not None:
                     sock.setblocking(False)
                     sock.listen(BACKLOG)
-                    self._servers.append(TlsServer(self, sock, self._tls, make))
+                    self._servers.append(TlsServer(self, sock, lambda: self._tls, make))
                 else:
                     self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG))
             except OSError as problem:
@@ -248,6 +248,8 @@ class Daemon:
             sock.close()
             raise _cannot_listen(kind, name, problem) from None
         if not abstract:
+            # Open to every program of the machine whatever the umask, as abstract sockets are; its folder can close it.
+            Path(name).chmod(SOCKET_MODE)
             self._socket_files.append(Path(name))
         make = partial(face, self, kind)
         self._servers.append(await self.loop.create_unix_server(make, sock=sock, backlog=BACKLOG))
@@ -414,6 +416,8 @@ class Daemon:
         check_settings(config)
         # In a thread: hashing plain passwords takes long. Until it is done the present users stay in force.
         self._aside.run(lambda: Users.load(config.users) if config.users else None, self._on_users)
+        if self._tls is not None:
+            self._aside.run(lambda: _tls_context(config), self._on_certificate)
         self.config = config
         self.bus.configure(config, config.timeout_s)
         self.turns.turn_s = config.turn_us_max / 1e6
@@ -421,6 +425,14 @@ class Daemon:
         self.flow.total_bytes = config.outbox_total_bytes
         logging.getLogger("jetbus").setLevel(config.log_level.upper())
         log.info("configuration reloaded")
+
+    def _on_certificate(self, outcome: ssl.SSLContext | JetError | None) -> None:
+        """Use a renewed certificate for connections from now on; those that exist keep theirs."""
+        if isinstance(outcome, JetError):
+            log.error("certificate not reloaded, the present one stays in use: %s", outcome)
+        else:
+            self._tls = outcome
+            log.info("certificate reloaded")
 
     def _on_users(self, outcome: Users | JetError | None) -> None:
         if isinstance(outcome, JetError):
@@ -463,6 +475,7 @@ def _tls_context(config: Config) -> ssl.SSLContext | None:
 
 # -- sockets
 
+SOCKET_MODE = 0o666
 _LOOPBACK = (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6))
 _ANYWHERE = (("::", socket.AF_INET6), ("0.0.0.0", socket.AF_INET))  # noqa: S104 - asked for by name with *
 PORT_TRIES = 20

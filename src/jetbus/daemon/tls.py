@@ -30,11 +30,16 @@ class TlsServer:
     """A listening socket whose connections speak TLS."""
 
     def __init__(
-        self, daemon: Daemon, listener: socket.socket, context: ssl.SSLContext, make: Callable[[], Connection]
+        self,
+        daemon: Daemon,
+        listener: socket.socket,
+        get_context: Callable[[], ssl.SSLContext | None],
+        make: Callable[[], Connection],
     ) -> None:
         self._daemon = daemon
         self._listener = listener
-        self._context = context
+        self._get_context = get_context
+        """Returns the present certificate, which may be renewed while the daemon runs."""
         self._make = make
         self._accepting = daemon.loop.create_task(self._accept())
 
@@ -63,5 +68,5 @@ class TlsServer:
         # A peer that speaks no TLS, or not in time, is closed by the loop; ``ssl.SSLError`` is an ``OSError``, too.
         with contextlib.suppress(OSError):
             await self._daemon.loop.connect_accepted_socket(
-                self._make, sock, ssl=self._context, ssl_handshake_timeout=self._daemon.config.handshake_s
+                self._make, sock, ssl=self._get_context(), ssl_handshake_timeout=self._daemon.config.handshake_s
             )

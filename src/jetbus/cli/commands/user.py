@@ -260,8 +260,8 @@ def passwd(bus: Target, form: str | None, name: str, new_file: str | None, file:
 def rm(bus: Target, form: str | None, name: str, file: str | None, reload: bool) -> None:
     """Remove the user NAME, over the bus as an admin or with --users from the file.
 
-    A file takes effect when the daemon reads it again: --reload sends it SIGHUP. Users who are logged in stay so until
-    their connection ends; `jet kick` ends it.
+    A file takes effect when the daemon reads it again: --reload sends it SIGHUP. Peers that are logged in as NAME are
+    strangers then, and no longer see or change anything that takes a login.
     """
     _check_reload(reload, file)
     if file is None:
