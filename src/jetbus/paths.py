@@ -12,6 +12,8 @@ SEPARATORS = ("/", ".", "/.")
 """Supported sets of separators; the documents of 2012 write ``foo.bar.status``."""
 DAEMON_NODE = "$jet"
 """Node of the daemon's own states: no peer may add below it, and only rules that start with ``$`` match it."""
+BRIDGE_NOTE = "$bridge"
+"""Name of the states by which bridges recognise each other."""
 
 
 def is_daemons(path: str, separators: str = SEPARATOR) -> bool:

@@ -142,6 +142,8 @@ def test_bridge(jet: Jet, owner: jetbus.Peer, other: jetbus.Peer, end: signal.Si
         other.set("far/carry/a", 5)
         assert got == [5]
         assert other.call("far/carry/sum", 2, 3) == 5
+        assert json.loads(jet("get", "far/**", "--url", other.url).out) == {"path": "far/carry/a", "value": 5}
+        assert "secret" in jet("get", "far/$bridge", "--url", other.url).out, "on request"
         bridging.process.send_signal(end)
         code, out, err = bridging.end()
     assert (code, out, err) == (130 if end == signal.SIGINT else 0, "", "")

@@ -150,6 +150,20 @@ def test_doctor(jet: Jet) -> None:
     assert "start one with `jetd`" in wrong[0]
 
 
+def test_doctor_calls_fairness_no_problem(tmp_path: Path) -> None:
+    """Peers that had to wait for their turn are no problem; a limit that refused something is."""
+    with Daemon.start("--turn-us-max", "1") as daemon, daemon.connect() as wire:
+        for number in range(50):
+            wire.notify("add", {"path": f"many/{number}", "value": number})
+        wire.barrier()
+        wire.result("get", {})
+        (hits,) = wire.result("get", {"path": {"equals": "$jet/limit_hits"}})
+        assert hits["value"]["turn_us_max"] > 0
+        _, out, _ = Jet("jet://{}:{}".format(*daemon.address("tcp")), tmp_path)("doctor")
+        found = {line["check"]: line for line in map(json.loads, out.splitlines())}
+        assert (found["limits"]["state"], found["limits"]["text"]) == ("ok", "none reached")
+
+
 TROUBLES = {
     "no users file": (["--users", "none.json"], {}, "users file", "wrong", "create it"),
     "no users in it": (["--users", "odd.json"], {}, "users file", "wrong", 'odd.json has no object "users"'),

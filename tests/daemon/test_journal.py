@@ -822,6 +822,7 @@ def test_disk_full(start_daemon: StartDaemon, directory: Path) -> None:
         until(lambda: stats_of(owner)["problem"] and stats_of(owner)["missed"])
         problem = stats_of(owner)["problem"]
         assert str(directory) in problem
+        assert "keep less (journal_keep_mb, journal_keep_s)" in problem
         status, _, page = daemon.http("/health")
         assert status == 200
         assert json.loads(page)["status"] == "journal failing"

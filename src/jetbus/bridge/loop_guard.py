@@ -34,8 +34,9 @@ import hashlib
 import secrets
 
 from jetbus.json_types import Json
+from jetbus.paths import BRIDGE_NOTE
 
-NOTE = "$bridge"
+NOTE = BRIDGE_NOTE
 READERS = f"{NOTE}/"
 
 

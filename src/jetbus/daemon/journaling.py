@@ -287,6 +287,7 @@ def make_writer_settings(config: Config) -> Settings:
         segment_age_s=config.journal_segment_s,
         keep_bytes=config.journal_keep_mb << 20 or None,
         keep_s=config.journal_keep_s or None,
+        keep_names="journal_keep_mb, journal_keep_s",
         bus=config.journal_bus,
         only_changes=config.journal_values == "changed",
         buffered_bytes_max=config.journal_buffer_mb << 20,

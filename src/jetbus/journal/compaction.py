@@ -94,9 +94,7 @@ def compact(directory: str | os.PathLike[str], *, on_step: OnStep | None = None)
                 return _compact(log, report)
             except FileNotFoundError:  # retention has dropped a segment meanwhile
                 _sweep(folder, report)
-    raise JournalError(
-        f"segments of {folder} are dropped faster than they can be compacted; keep them longer (keep_s, keep_bytes)"
-    )
+    raise JournalError(f"segments of {folder} are dropped faster than they can be compacted; keep them longer")
 
 
 def _compact(log: Log, report: OnStep) -> Compacted:

@@ -395,9 +395,7 @@ class Log:
         cursor.next_seq = piece.last + 1
 
     def _make_outrun_error(self) -> JournalError:
-        return JournalError(
-            f"files of {self.directory} are dropped faster than they can be read; keep them longer (keep_s, keep_bytes)"
-        )
+        return JournalError(f"files of {self.directory} are dropped faster than they can be read; keep them longer")
 
     def _make_hole_error(self, view: LogView, seq: int, first: int) -> JournalDamaged | JournalGone:
         """Return the error for a reader whose next events are missing before the piece that starts with ``first``."""

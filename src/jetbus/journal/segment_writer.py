@@ -435,7 +435,7 @@ class SegmentWriter:
 
     def _fail(self, error: Exception) -> None:
         first_time = self.problem is None
-        self.problem = _describe_error(error, self._directory)
+        self.problem = _describe_error(error, self._directory, self._settings.keep_names)
         self._retry_at_s = self._monotonic_s() + RETRY_S
         # Without an open segment, creating one has failed, which may have left files behind.
         if not self._must_recover and (self._open_segment is None or self._open_segment.broken):
@@ -506,15 +506,15 @@ class SegmentWriter:
             self._queue.append(left)
 
 
-def _describe_error(error: Exception, directory: Path) -> str:
+def _describe_error(error: Exception, directory: Path, keep_names: str) -> str:
     """Return the cause of an error and the next step."""
     if not isinstance(error, OSError) or error.errno is None:
         return f"{directory}: {error}"
     step = _ADVICE.get(error.errno)
-    return f"{directory}: {error.strerror}" + (f"; {step}" if step else "")
+    return f"{directory}: {error.strerror}" + (f"; {step.format(keep_names)}" if step else "")
 
 
-_FREE_SPACE = "free some space, or keep less (keep_bytes, keep_s)"
+_FREE_SPACE = "free some space, or keep less ({})"
 _MAKE_WRITABLE = "make it writable for this process"
 _ADVICE = {
     errno.ENOSPC: _FREE_SPACE,

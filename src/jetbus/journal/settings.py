@@ -47,6 +47,8 @@ class Settings:
     """Total size beyond which the oldest segments are dropped; the newest stays."""
     keep_s: float | None = None
     """Age of its last event at which a segment is dropped; the newest stays."""
+    keep_names: str = "keep_bytes, keep_s"
+    """Names of these two settings in messages; programs with settings of their own have other names."""
     compression: Compression | None = "lz4"
     bus: str | None = None
     """Name of the bus; by default the journal's present name, else the host's."""

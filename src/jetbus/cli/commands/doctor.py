@@ -27,6 +27,8 @@ from jetbus.rules import parse_rule
 
 ROUNDS = 20
 SLOW_MS = 50.0
+SHARING_LIMITS = ("turn_us_max",)
+"""Limits by which peers take turns; reaching them is normal on a busy bus."""
 
 
 def _check_program() -> Iterator[Finding]:
@@ -93,7 +95,8 @@ def _check_figures(peer: SimplePeer) -> Iterator[Finding]:
     slow = metrics["$jet/slow_peers"]
     text = f"{slow} too slow to read their messages; `jet peers` lists them" if slow else "none"
     yield Finding("slow peers", "warning" if slow else "ok", text)
-    hit = [f"{name} {count} times" for name, count in metrics["$jet/limit_hits"].items() if count]
+    hits = metrics["$jet/limit_hits"].items()
+    hit = [f"{name} {count} times" for name, count in hits if count and name not in SHARING_LIMITS]
     text = f"{', '.join(hit)} since the start; raise them in the daemon's settings" if hit else "none reached"
     yield Finding("limits", "warning" if hit else "ok", text)
 

@@ -10,6 +10,7 @@ from jetbus.cli.errors import Failure, path_not_found, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.errors import InvalidValue
+from jetbus.paths import BRIDGE_NOTE
 from jetbus.peer.simple import SimplePeer
 from jetbus.rules import Rule
 
@@ -38,6 +39,9 @@ def get(bus: Target, form: str | None, rules: tuple[str, ...]) -> None:
             found |= states
     if not found:
         raise no_match_error(rules)
+    # The notes of bridges have secrets in them, which belong on no screen by chance.
+    if not any("$" in rule for rule in rules):
+        found = {path: value for path, value in found.items() if BRIDGE_NOTE not in path.split("/")}
     # One value that cannot be decoded must not hide the others, so it is reported at the end.
     unreadable = [value for value in found.values() if isinstance(value, InvalidValue)]
     with Output(("path", "value"), form) as out:
