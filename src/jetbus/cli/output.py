@@ -155,7 +155,7 @@ class Output:
 
     def _put_value(self, record: Record) -> None:
         if self._value in record:
-            _write(format_bare(record[self._value]))
+            _write(escape_lines(format_bare(record[self._value])))
 
     def _put_csv(self, record: Record) -> None:
         if not self._count:
@@ -165,7 +165,7 @@ class Output:
     def _print_csv(self, cells: Sequence[str]) -> None:
         import csv
 
-        csv.writer(sys.stdout, lineterminator="\n").writerow(cells)
+        csv.writer(sys.stdout, lineterminator="\n").writerow(map(escape_lines, cells))
         sys.stdout.flush()
 
     def _put_table(self, record: Record) -> None:
@@ -405,6 +405,13 @@ def to_jsonable(value: Any) -> Json:
 def format_bare(value: Json) -> str:
     """Format a value for scripts: text without quotes, everything else as JSON."""
     return value if isinstance(value, str) else encode_json(value)
+
+
+def escape_lines(text: str) -> str:
+    """Escape control characters but line breaks and tabs if the text goes to a terminal; scripts get it as it is."""
+    if not sys.stdout.isatty() or text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" else escape(char) for char in text)
 
 
 def format_cell(value: Json) -> str:

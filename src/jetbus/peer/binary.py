@@ -200,7 +200,9 @@ class BinaryCodec:
                 yield unreadable.envelope
                 messages, details = [], _BinaryDetails()
             except JetError as error:
-                log.warning("ignored a frame of the daemon, it is not a Jet message: %s", error)
+                yield messages, details
+                yield error
+                messages, details = [], _BinaryDetails()
         if messages:
             yield messages, details
 

@@ -91,7 +91,7 @@ class Details(Protocol):
     def may_have_blobs(self) -> bool: ...
 
 
-Decoded = tuple[list[Incoming], Details] | Envelope
+Decoded = tuple[list[Incoming], Details] | Envelope | JetError
 
 
 class Codec(Protocol):
@@ -211,14 +211,13 @@ class JsonCodec:
         return decoded
 
     def _decode_unusual(self, text: bytes) -> list[Decoded]:
-        """Decode a batch member by member, or a message part by part; log anything else."""
+        """Decode a batch member by member, or a message part by part; anything else is an error."""
         try:
             if text.lstrip()[:1] == b"[":
                 return self.decode(jsonrpc.read_batch(text))
             return [jsonrpc.diagnose(text)]
         except JetError as error:
-            log.warning("ignored what the daemon sent, it is not a Jet message: %s", error)
-            return []
+            return [error]
 
 
 class RefusingCodec(JsonCodec):

@@ -107,6 +107,10 @@ _NO_REQUEST: OpenRequest = (SessionWaiter(), None, 0.0, 0.0, "")
 """Stands for the request of a response that nobody waits for any more."""
 
 
+def _log_unreadable(reason: JetError) -> None:
+    log.warning("ignored what the daemon sent, it is not a Jet message: %s", reason)
+
+
 def join_batch(messages: list[bytes]) -> bytes:
     """Join JSON messages to a batch; a single one stays as it is."""
     return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
@@ -138,6 +142,8 @@ class PeerSession:
         """Payloads to be written, oldest first."""
         self.on_output: Callable[[], None] = lambda: None
         """Called when ``out`` is about to be no longer empty, or may be taken out again."""
+        self.on_unreadable: Callable[[JetError], None] = _log_unreadable
+        """Called with the reason for which a message of the daemon cannot be read."""
         self.on_clash: Callable[[Owned, JetError], None] = lambda _owned, _error: None
         """Called when something could not be added again after a reconnect."""
         self.on_settled: Callable[[], None] = lambda: None
@@ -667,6 +673,8 @@ class PeerSession:
         for decoded in self.codec.decode(payloads):
             if isinstance(decoded, tuple):
                 self._receive_messages(*decoded)
+            elif isinstance(decoded, JetError):
+                self.on_unreadable(decoded)
             else:
                 self._receive_envelope(decoded)
 
@@ -763,7 +771,7 @@ class PeerSession:
         try:
             request = read_routed_request(envelope)
         except JetError as error:
-            log.warning("ignored what the daemon sent, it is not a Jet message: %s", error)
+            self.on_unreadable(error)
             return
         subscription = self.fetches.get(request.path)
         if subscription is None or not envelope.params or envelope.id:

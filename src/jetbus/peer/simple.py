@@ -204,6 +204,7 @@ class SimplePeer:
         self._password = (address.password if password is None else password) or ""
         # It owns nothing, so there is no handler to await.
         self._session = PeerSession(spawn=lambda _work, _done: None)
+        self._session.on_unreadable = self._fail_unreadable
         self.groups: Json = None
         """The groups of the user, as the daemon reported them at login."""
         try:
@@ -270,6 +271,10 @@ class SimplePeer:
             return response.get()
         except UnknownService:
             raise UserRefused(True, f"the daemon at {self.url} has no users; leave out --user") from None
+
+    def _fail_unreadable(self, reason: JetError) -> None:
+        # It may have been the response that is waited for, which would then never come.
+        raise JetError(f"{self.url} sent what is not a Jet message: {reason}; is that a Jet daemon?")
 
     def _flush(self) -> None:
         if out := self._session.take_out():

@@ -81,14 +81,14 @@ async def _measure(
     async with open_peer(bus) as peer:
         # Every event counts here, so none may be replaced by a newer one.
         following = Follower(peer, read_rules(rules), every=True)
-        if not await following.ready() and rules:
-            raise no_match_error(rules)
 
         def report(window: RateInterval) -> None:
             window.end()
             out.put({"ts": now(), "events": window.count, **of(window)})
 
         async def measure() -> None:
+            if not await following.ready() and rules:
+                raise no_match_error(rules)
             is_first = True
             while True:
                 window = RateInterval()

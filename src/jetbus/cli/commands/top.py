@@ -146,11 +146,11 @@ async def _top(
     async with open_peer(bus) as peer:
         following = Follower(peer, read_rules(rules))
         talkers = ChangeCounter()
-        for event in await following.ready():
-            # Present values, which are shown but did not change.
-            talkers.take(event, happened=False)
 
         async def look() -> None:
+            for event in await following.ready():
+                # Present values, which are shown but did not change.
+                talkers.take(event, happened=False)
             if screen is not None:
                 screen.show(f"{peer.url}  measuring ...", [])
             while True:

@@ -46,14 +46,13 @@ def watch(bus: Target, form: str | None, ending: Ending, rules: tuple[str, ...],
 async def _watch(bus: Target, rules: list[Rule], out: Output, ending: Ending, only_new: bool, every: bool) -> int:
     async with open_peer(bus) as peer:
         following = Follower(peer, rules, every=every)
-        there = await following.ready()
-        if not there and sys.stderr.isatty():
-            print_message("nothing matches yet; waiting until Ctrl-C")
-
-        # The first lines are adds; the longer word comes later and must not move the columns.
-        out.reserve([*map(_to_record, there), {"ts": now(), "event": "change"}])
 
         async def show() -> None:
+            there = await following.ready()
+            if not there and sys.stderr.isatty():
+                print_message("nothing matches yet; waiting until Ctrl-C")
+            # The first lines are adds; the longer word comes later and must not move the columns.
+            out.reserve([*map(_to_record, there), {"ts": now(), "event": "change"}])
             for event in () if only_new else there:
                 if _show(out, ending, event):
                     return
