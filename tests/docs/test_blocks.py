@@ -37,6 +37,7 @@ PYTHON = {
     "docs/history.md": "test_history_docs.py",
     "docs/history-reference.md": "test_history_docs.py",
     "docs/howto/notebook.md": "test_history_docs.py",
+    "docs/howto/resample.md": "test_history_docs.py",
     "docs/peers.md": "test_peer_docs.py",
     "docs/peers-reference.md": "test_peer_docs.py",
     "docs/rules.md": "test_peer_docs.py",

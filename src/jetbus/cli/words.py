@@ -99,6 +99,12 @@ WORDS: dict[str, Word] = {
         "history.md#pandas-polars-duckdb",
         others=("polars", "duckdb", "dataframe", "data frame", "numpy", "parquet"),
     ),
+    "resample": Word(
+        "peer.frame(paths, since=, every='1s') returns several states side by side, as a frame of pandas.",
+        "howto/resample.md",
+        "jet history plant/speed --since -1h --every 1m",
+        ("join", "interpolate", "align", "downsample"),
+    ),
     "Excel": Word(
         "Histories and events can be written as CSV, which spreadsheets open.",
         "connect.md#spreadsheets",
