@@ -38,6 +38,7 @@ from support.binary.layout import (
     RoutedRequest,
     Value,
     arrived_in,
+    framed,
     info,
     js,
     key,
@@ -721,3 +722,9 @@ def test_limits_are_those_of_json_peers(start_daemon: StartDaemon) -> None:
             )
         )
         assert NONE not in {hit.data.type for hit in hits}
+
+
+def test_the_info_comes_before_anything_is_asked(daemon: Daemon) -> None:
+    """The daemon sends its version as soon as a peer has connected, which has sent nothing yet."""
+    with socket.create_connection(daemon.address("binary"), timeout=10) as peer:
+        assert peer.makefile("rb").read(17) == framed(info(1, 0, 0))

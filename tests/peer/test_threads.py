@@ -239,3 +239,43 @@ def test_use_while_closing() -> None:
                 peer.close()
                 for one in using:
                     one.result(DEADLINE_S)
+
+
+def test_a_blocking_caller_has_one_request_in_flight(url: str) -> None:
+    """While a thread waits for the response to its request it sends no other; the twins that do not wait send many."""
+    with jetbus.Peer(url) as owner, jetbus.Peer(url) as client:
+        in_flight: list[int] = []
+        all_sent = threading.Event()
+        owner.add_method("count", lambda _number: in_flight.append(client.open_request_count))
+        owner.add_state("counted", 0, on_set=lambda _value: in_flight.append(client.open_request_count))
+        owner.add_method("wait", lambda _number: all_sent.wait(DEADLINE_S))
+        for number in range(5):
+            client.call("count", number)
+            client.set("counted", number)
+        assert in_flight == [1] * 10
+        futures = [client.call_async("wait", number) for number in range(5)]
+        assert client.open_request_count == 5
+        all_sent.set()
+        assert [future.result(DEADLINE_S) for future in futures] == [True] * 5
+
+
+def test_handlers_run_in_another_thread_than_the_caller(url: str) -> None:
+    """Handlers and callbacks run in a thread of the peer, one at a time, while the caller goes on in its own."""
+    with jetbus.Peer(url) as peer:
+        threads: list[int] = []
+        done = threading.Event()
+
+        def note(_value: Any) -> None:
+            threads.append(threading.get_ident())
+
+        peer.add_state("s", 0, on_set=note)
+        peer.add_method("m", note)
+        peer.fetch("s", note).ready(DEADLINE_S)
+        peer.set("s", 1)
+        peer.call("m", 2)
+        peer.set_async("s", 3, on_result=lambda future: (note(future), done.set()))
+        assert done.wait(DEADLINE_S)
+        # One thread of the peer for all of them, and not this one.
+        assert len(threads) >= 4
+        assert len(set(threads)) == 1
+        assert threading.get_ident() not in threads
