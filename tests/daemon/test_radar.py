@@ -58,12 +58,12 @@ def test_radar_beside_the_daemon(tmp_path: Path) -> None:
     assert not Path(f"/proc/{child}").exists()
 
 
-def ask_again(daemon: Daemon, name: str) -> bytes:
+def ask_again(daemon: Daemon, name: str, ca: trustme.CA | None = None) -> bytes:
     """Ask until there is an answer: who was connected to a process that was killed is disconnected."""
     deadline = time.monotonic() + WITHIN_S
     while True:
         try:
-            return ask(daemon, name)
+            return ask(daemon, name, ca)
         except (urllib.error.URLError, ConnectionError):
             assert time.monotonic() < deadline
 
@@ -98,6 +98,17 @@ def test_visitors_have_no_rights_of_the_process(tmp_path: Path) -> None:
         with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             ask(daemon, "api/journal", ca)
         assert b"may not access" in refused.value.read()
+
+
+def test_a_renewed_certificate(tmp_path: Path) -> None:
+    """After SIGHUP to the daemon its Radar has the new certificate, too."""
+    certificate, former, ca = tmp_path / "server.pem", trustme.CA(), trustme.CA()
+    former.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    with Daemon.start("--tls-cert", str(certificate), "--radar", "127.0.0.1:0") as daemon:
+        ask(daemon, "api/openapi.json", former)
+        ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+        daemon.process.send_signal(signal.SIGHUP)
+        assert ask_again(daemon, "api/openapi.json", ca)
 
 
 def test_an_address_that_is_in_use() -> None:

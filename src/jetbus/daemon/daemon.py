@@ -432,6 +432,8 @@ class Daemon:
             log.error("certificate not reloaded, the present one stays in use: %s", outcome)
         else:
             self._tls = outcome
+            if self.radar is not None:
+                self.radar.renew_certificate()
             log.info("certificate reloaded")
 
     def _on_users(self, outcome: Users | JetError | None) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
+import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -87,6 +88,11 @@ class RadarProcess:
             pass_fds=numbers,
             start_new_session=True,  # Ctrl-C is for the daemon, which then stops this process itself
         )
+
+    def renew_certificate(self) -> None:
+        """Let the process read its certificate again."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGHUP)
 
     async def stop(self) -> None:
         """End the process."""
