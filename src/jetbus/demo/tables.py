@@ -58,10 +58,11 @@ def _report_failure(problem: Exception) -> int:
 
 def _stop(*_: object) -> None:
     """Stop Java, wait for it, and exit. The tables are removed with the demo, so no batch has to be finished."""
-    # The signal to the group below reaches this process as well.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # The signal to the group below reaches this process as well. Java is deaf to SIGTERM, see ``spark.session``.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     if os.getpgrp() == os.getpid():  # the process group then consists of our own children
-        os.killpg(os.getpgrp(), signal.SIGTERM)
+        os.killpg(os.getpgrp(), signal.SIGHUP)
     try:
         while True:
             os.wait()
