@@ -268,12 +268,16 @@ def test_handlers_run_in_another_thread_than_the_caller(url: str) -> None:
         def note(_value: Any) -> None:
             threads.append(threading.get_ident())
 
+        def finish(future: Any) -> None:
+            note(future)
+            done.set()
+
         peer.add_state("s", 0, on_set=note)
         peer.add_method("m", note)
         peer.fetch("s", note).ready(DEADLINE_S)
         peer.set("s", 1)
         peer.call("m", 2)
-        peer.set_async("s", 3, on_result=lambda future: (note(future), done.set()))
+        peer.set_async("s", 3, on_result=finish)
         assert done.wait(DEADLINE_S)
         # One thread of the peer for all of them, and not this one.
         assert len(threads) >= 4
