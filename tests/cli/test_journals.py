@@ -247,7 +247,7 @@ def test_export(past: Jet) -> None:
     rows = [json.loads(line) for line in past("journal", "export", "log").out.splitlines()]
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
     part = past("journal", "export", "log", "--rule", "plant/pump/*", "--since", "-1h", "-o", "csv").out.splitlines()
-    assert part[0] == "seq,ts,event,kind,path,value,peer,detail,source_ts,quality,unit"
+    assert part[0] == "ts,path,event,value,unit,quality,peer,source_ts"
     assert len(part) == 2
 
 
@@ -320,7 +320,9 @@ def test_tables_have_units_and_qualities_where_there_are_any(described: Jet) -> 
     table = described("history", "pump/*", "-j", "log", "-o", "table").out.splitlines()
     assert table[0].split() == ["ts", "path", "event", "value", "unit", "quality", "peer", "source_ts"]
     assert "800    rpm   bad: cable  plc#1  1970-01-01 " in table[2]
-    assert described("history", "pump/name", "-j", "log", "-o", "csv").out.startswith("ts,path,event,value,peer\n")
+    assert described("history", "pump/name", "-j", "log", "-o", "csv").out.startswith(
+        "ts,path,event,value,unit,quality,peer,"
+    )
     csv_lines = described("at", "now", "-j", "log", "-o", "csv").out.splitlines()
     assert csv_lines[0] == "path,kind,value,unit,quality,peer,ts"
     assert csv_lines[1] == "pump/speed,state,13,Hz,good,plc#1,1970-01-01T00:02:00.000000Z"

@@ -22,7 +22,9 @@ import pytest
 import trustme
 
 import jetbus
+from jetbus.journal.instants import wall_clock_us, write_instant
 from support.daemon import Daemon
+from support.jet import Jet
 from support.radar import run_radar, serve_radar
 
 JET = Path(sys.executable).with_name("jet")
@@ -93,10 +95,38 @@ def test_events_and_exports(radar: str) -> None:
     lines = ask(radar, "export", rule="pump/speed", format="jsonl").splitlines()
     assert [json.loads(line)["value"] for line in lines] == [0, 5, 7, 3]
     csv = ask(radar, "export", rule="pump/speed", format="csv").decode().splitlines()
-    assert csv[0] == "ts,path,event,value,peer,source_ts,quality"
+    assert csv[0] == "ts,path,event,value,unit,quality,peer,source_ts"
     assert len(csv) == 5
     parquet = pq.read_table(io.BytesIO(ask(radar, "export", rule="pump/speed", format="parquet")))
     assert parquet["value"].to_pylist() == ["0", "5", "7", "3"]
+
+
+def test_csv_has_one_shape_everywhere(url: str, owner: jetbus.Peer, tmp_path: Path) -> None:
+    """Radar, `jet history` and `jet journal export` write the same CSV, with units, qualities and source times."""
+    state = owner.add_state("pump/speed", 0, unit="rpm")
+    owner.info()
+    began = str(wall_clock_us() + 1)
+    state.change(800, quality={"level": "bad", "reason": "cable"}, ts="2026-03-01T12:00:00Z")
+    state.change("stopped, by hand")
+    state.change({"rpm": 7})
+    state.remove()
+    jet, folder = Jet(url, tmp_path), str(tmp_path / "journal")
+    since = write_instant(int(began))
+    printed = jet("history", "pump/speed", "--since", since, "-o", "csv").out
+    lines = printed.splitlines()
+    assert lines[0] == "ts,path,event,value,unit,quality,peer,source_ts"
+    assert lines[1].split(",", 1)[1].startswith('pump/speed,change,800,rpm,"{""level"":""bad"",""reason"":""cable""}",')
+    assert lines[1].endswith(",2026-03-01T12:00:00.000000Z")
+    assert ',"stopped, by hand",rpm,,' in lines[2]
+    assert lines[4].split(",")[2:5] == ["remove", '"{""rpm"":7}"', "rpm"]
+    assert jet("history", "pump/speed", "--since", since, "-o", "csv", "--journal", folder).out == printed
+    assert jet("journal", "export", folder, "--rule", "pump/speed", "--since", since, "-o", "csv").out == printed
+    file = tmp_path / "out.csv"
+    assert jet("journal", "export", folder, "--rule", "pump/speed", "--since", since, "--to", str(file)).code == 0
+    assert file.read_text() == printed
+    for source in ([], ["--journal", folder]):
+        with serve_radar(url, *source) as radar:
+            assert ask(radar, "export", path="pump/speed", since=began, format="csv").decode() == printed
 
 
 def test_the_tree_of_the_past(radar: str, speed: jetbus.State, owner: jetbus.Peer) -> None:

@@ -10,11 +10,9 @@ for times and aggregates; see ``timelines``.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -53,6 +51,8 @@ from jetbus.journal.source import (
     read_time,
     run_query,
 )
+from jetbus.journal.spreadsheet import format_time as format_time
+from jetbus.journal.spreadsheet import to_record as to_record
 from jetbus.json_types import Json, JsonObject
 from jetbus.peer.values import read_value
 from jetbus.rules import rule as make_rule
@@ -290,22 +290,6 @@ def explain_errors() -> Iterator[None]:
         raise
 
 
-def to_record(row: Mapping[str, Json]) -> JsonObject:
-    """Return a row of the journal as a record: values decoded, times as text, empty columns left out."""
-    record: JsonObject = {}
-    for name, value in row.items():
-        if value is None:
-            continue
-        # A quality is a plain word, or a JSON object if it has a reason.
-        if name in ("value", "before", "after", "detail") or (name == "quality" and value.startswith("{")):
-            record[name] = json.loads(value)
-        elif isinstance(value, datetime):
-            record[name] = format_time(value)
-        else:
-            record[name] = value
-    return record
-
-
 def insert_stamps(columns: Sequence[str], present: Collection[str]) -> list[str]:
     """Return the columns of an output with those of STAMPS that are present: behind the value, times at the end.
 
@@ -315,8 +299,3 @@ def insert_stamps(columns: Sequence[str], present: Collection[str]) -> list[str]
     at = columns.index("value") + 1
     unit, quality, source_ts = ([name] if name in present else [] for name in STAMPS)
     return [*columns[:at], *unit, *quality, *columns[at:], *source_ts]
-
-
-def format_time(moment: datetime) -> str:
-    """Format a time as RFC 3339 in UTC."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

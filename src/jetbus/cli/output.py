@@ -160,12 +160,12 @@ class Output:
     def _put_csv(self, record: Record) -> None:
         if not self._count:
             self._print_csv(self.columns)
-        self._print_csv(["" if record.get(name) is None else format_bare(record[name]) for name in self.columns])
+        self._print_csv([record.get(name) for name in self.columns])
 
-    def _print_csv(self, cells: Sequence[str]) -> None:
-        import csv
+    def _print_csv(self, cells: Sequence[Json]) -> None:
+        from jetbus.journal.spreadsheet import write_lines
 
-        csv.writer(sys.stdout, lineterminator="\n").writerow(map(escape_lines, cells))
+        sys.stdout.write(escape_lines(write_lines([cells])))
         sys.stdout.flush()
 
     def _put_table(self, record: Record) -> None:

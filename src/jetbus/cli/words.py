@@ -95,7 +95,8 @@ WORDS: dict[str, Word] = {
         others=("notebook", "ipynb", "JupyterLab", "chart"),
     ),
     "pandas": Word(
-        "journal.history(path).to_pandas() is a data frame; polars and duckdb read the journal as well, without Spark.",
+        'journal.history(path).to_pandas() is a data frame, journal.frame(paths, every="1s") one with a column for each'
+        " path; polars and duckdb read the journal as well, without Spark.",
         "history.md#pandas-polars-duckdb",
         others=("polars", "duckdb", "dataframe", "data frame", "numpy", "parquet"),
     ),

@@ -30,7 +30,7 @@ from jetbus.errors import Invalid, JetError
 from jetbus.journal.events import CUTS, TREE_EVENTS
 from jetbus.journal.filters import EventFilter, LogRange
 from jetbus.journal.log import Cursor, Log
-from jetbus.journal.source import AskedAt, JournalRequest, Pager, pin, read_all, run_query
+from jetbus.journal.source import AskedAt, JournalRequest, Pager, is_dropped, pin, read_all, run_query
 from jetbus.peer import Peer
 from jetbus.radar.series import EVENTS, Points, join_points, make_points, pick_member
 from jetbus.rules import Rule, rule
@@ -60,6 +60,9 @@ class Archive(Protocol):
 
     def read_tree(self, instant: Moment, text: str) -> Any:
         """Return the tree at an instant as a table."""
+
+    def read_tree_before(self, seq: int, wanted: Wanted) -> Any:
+        """Return the tree just before an event as a table; None if it is not known any more."""
 
     def describe(self) -> dict[str, Any]:
         """Return where the journal begins and ends, in microseconds."""
@@ -176,6 +179,12 @@ class LocalArchive(_PointReader):
     def read_tree(self, instant: Moment, text: str) -> Any:
         return self._journal.as_of(instant, rule(text), missing_ok=True)
 
+    def read_tree_before(self, seq: int, wanted: Wanted) -> Any:
+        try:
+            return self._journal.as_of(rule=_make_rule(wanted), seq=seq - 1, missing_ok=True)
+        except journal.JournalGone:
+            return None
+
     def describe(self) -> dict[str, Any]:
         ((bus, offsets),) = self._journal.offsets().items()
         return {"bus": bus, **offsets, "bytes": sum(piece.bytes for piece in Log(self._directory).view().pieces)}
@@ -234,6 +243,14 @@ class BusArchive(_PointReader):
         within = run_query(pin(AskedAt(), instant), self._ask)
         place = {"seq": within.seq_until - 1} if instant == "now" else {"instant": within.since_us}
         return run_query(read_all(Pager("as_of", place, rule(text))), self._ask)
+
+    def read_tree_before(self, seq: int, wanted: Wanted) -> Any:
+        try:
+            return run_query(read_all(Pager("as_of", {"seq": seq - 1}, _make_rule(wanted))), self._ask)
+        except JetError as problem:
+            if not is_dropped(problem):
+                raise
+            return None
 
     def describe(self) -> dict[str, Any]:
         offsets: dict[str, Any] = self._ask(JournalRequest("offsets", {}))

@@ -5,7 +5,6 @@ A file is never held in memory as a whole: each writer yields what a batch has b
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -14,6 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from jetbus.journal.descriptions import UNIT
+from jetbus.journal.spreadsheet import COLUMNS, write_events, write_lines
 
 EVENT_FIELDS = pa.schema(
     [
@@ -26,20 +28,26 @@ EVENT_FIELDS = pa.schema(
         ("detail", pa.string()),
         ("source_ts", pa.timestamp("us", "UTC")),
         ("quality", pa.string()),
+        UNIT,
     ]
 )
 """Columns of exported events; an empty Parquet file has them, too."""
 
 
+_STATED = ("source_ts", "quality", "unit")
+
+
 def show_event(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the journal as JSON: microseconds, and the value as the JSON that it is.
 
-    ``source_ts`` and ``quality`` are there only if the owner of the value has stated them.
+    ``source_ts``, ``quality`` and ``unit`` are there only if the owner of the value has stated them.
     """
-    shown = {name: value for name, value in row.items() if name not in ("ts", "value", "kind", "source_ts", "quality")}
+    shown = {name: value for name, value in row.items() if name not in _STATED and name not in ("ts", "value", "kind")}
     value, source_ts, quality = row["value"], row.get("source_ts"), row.get("quality")
     if source_ts is not None:
         shown["source_ts"] = _to_us(source_ts)
+    if row.get("unit"):
+        shown["unit"] = row["unit"]
     if quality:
         # A word is recorded as it is, an object as JSON.
         shown["quality"] = msgspec.json.decode(quality) if quality.startswith("{") else quality
@@ -51,15 +59,9 @@ def _to_us(instant: datetime) -> int:
 
 
 def _write_csv(batches: Iterator[Any]) -> Iterator[bytes]:
-    yield b"ts,path,event,value,peer,source_ts,quality\r\n"
+    yield write_lines([COLUMNS]).encode()
     for batch in batches:
-        text = io.StringIO()
-        writer = csv.writer(text)
-        for row in batch.to_pylist():
-            source_ts = row["source_ts"].isoformat() if row["source_ts"] else None
-            shown = (row[name] for name in ("path", "event", "value", "peer"))
-            writer.writerow([row["ts"].isoformat(), *shown, source_ts, row["quality"]])
-        yield text.getvalue().encode()
+        yield write_events(batch.to_pylist()).encode()
 
 
 def _write_lines(batches: Iterator[Any]) -> Iterator[bytes]:

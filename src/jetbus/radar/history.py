@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from jetbus.errors import Invalid
 from jetbus.journal import read_instant
+from jetbus.journal.descriptions import UNIT, UnitTracker
 from jetbus.journal.events import CUTS, TREE_EVENTS
 from jetbus.peer.restore import MISSING, compare_values
 from jetbus.radar.archive import Archive, Moment, Wanted
@@ -137,11 +139,24 @@ class ArchiveHistory:
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     def _events(self, request: Request) -> Iterator[Any]:
-        query = request.query_params
-        events = tuple(query.get("events", ",".join(TREE_EVENTS)).split(","))
+        events = _read_kinds(request)
         return self.archive.read_events(
             _wanted(request, events), _instant(request, "since"), _instant(request, "until"), events
         )
+
+    def _events_with_units(self, request: Request) -> Iterator[Any]:
+        """Yield events with the unit that each value had."""
+        events = _read_kinds(request)
+        wanted = _wanted(request, events)
+        tracker = None
+        since, until = _instant(request, "since"), _instant(request, "until")
+        # The unit of a value is in the description of its state, in an earlier event.
+        for batch in self.archive.read_events(wanted, since, until, (*events, "describe")):
+            if tracker is None and batch.num_rows:
+                tracker = UnitTracker(self.archive.read_tree_before(batch["seq"][0].as_py(), wanted))
+            if tracker is not None:
+                batch = batch.append_column(UNIT, tracker.add(batch))
+                yield batch if "describe" in events else batch.filter(pc.not_equal(batch["event"], "describe"))
 
     def read_tree(self, request: Request) -> Response:
         """Return the tree at an instant."""
@@ -188,12 +203,17 @@ class ArchiveHistory:
         media_type, write = EXPORTS[form]
         headers = {"content-disposition": f'attachment; filename="history.{form}"'}
         # Nothing is read yet: the response pulls part after part, each in a thread.
-        parts = write(self._events(request))
+        parts = write(self._events_with_units(request))
         return StreamingResponse(iterate_in_threadpool(parts), media_type=media_type, headers=headers)
 
 
 def _value(row: dict[str, Any]) -> Any:
     return msgspec.json.decode(row["value"]) if row["value"] else None
+
+
+def _read_kinds(request: Request) -> tuple[str, ...]:
+    """Return the kinds of events of a question."""
+    return tuple(request.query_params.get("events", ",".join(TREE_EVENTS)).split(","))
 
 
 def _wanted(request: Request, events: tuple[str, ...]) -> Wanted:

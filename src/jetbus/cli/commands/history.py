@@ -36,6 +36,7 @@ from jetbus.cli.target import Target
 from jetbus.cli.timelines import RowTest, Timeline, make_row_test
 from jetbus.journal.instants import US_PER_S, read_instant, write_instant
 from jetbus.journal.source import PinnedRange
+from jetbus.journal.spreadsheet import list_columns
 from jetbus.json_types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ def _print_records(records: Mapping[Key, list[JsonObject]], form: str | None, ag
     present = {name for rows in records.values() for row in rows for name in row}
     if aggregates:
         columns = ["ts", *bus_column, "path", *aggregates, *(["unit"] if "unit" in present else [])]
+    elif form == "csv":
+        columns = list_columns(several_buses=bool(bus_column))
     else:
         columns = insert_stamps(["ts", *bus_column, "path", "event", "value", "peer"], present)
     with Output(columns, form, value=aggregates[0] if aggregates else "value") as out:

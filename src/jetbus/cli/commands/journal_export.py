@@ -20,6 +20,7 @@ from jetbus.cli.errors import Code, Failure, find_similar, usage_error
 from jetbus.cli.journals import check_range, open_journal, since_option, to_record, until_option
 from jetbus.cli.output import Output, replace_file
 from jetbus.cli.progress import show_bar
+from jetbus.journal.spreadsheet import list_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,15 +68,17 @@ def export(
     """Print the events of the journal in DIR, or of all that a pattern matches, or write them to a file.
 
     Events are in order, the oldest first. The columns are seq, ts, event, kind, path, value, peer, detail, source_ts,
-    quality and unit, preceded by bus if there are several buses. value and detail are JSON. Columnar files also have
-    the value in a column of its type, num, text, flag or json, and the metadata of the field value have the schemas of
-    the states.
+    quality and unit, preceded by bus if there are several buses. value and detail are JSON. CSV has the columns of
+    `jet history`, unless others are asked for. Columnar files also have the value in a column of its type, num, text,
+    flag or json, and the metadata of the field value have the schemas of the states.
     """
     suffix = _read_suffix(target)
     check_range(since, until)
     query = {"rule": read_rule(rule) if rule else None, "since": since, "until": until}
     with open_journal(folder) as log:
         wanted = _read_columns(log, columns, TYPED if suffix in TABLES else ())
+        if columns is None and (suffix == ".csv" or (target is None and form == "csv")):
+            wanted = list_columns(several_buses=len(log.buses) > 1)
         if target is None:
             on_screen = sys.stdout.isatty()  # the bar would get in the way of the events
             with Output(wanted, form, stream=True) as out:
