@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetbus.journal import Settings, Writer
+from jetbus.journal import Settings, Writer, verify
 from jetbus.journal.batch import BATCH_EVENTS_MAX, PendingEvents, build_batch
 from jetbus.journal.index import read_index
+from jetbus.journal.instants import US_PER_S
 from jetbus.journal.segment import END_OF_STREAM, list_segments, locate_segment
 from support.journal_files import SkippingClock, rows_of, values_of, write_changes
 
@@ -351,3 +352,29 @@ def test_without_pyarrow() -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.endswith("the journal needs pyarrow; install it with: pip install 'jetbus[history]'\n")
+
+
+def test_clock_that_jumps_forward_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After a clock has jumped forward and back, the journal's time goes on at half speed until they meet."""
+    true_us, mono = START_US, 0.0
+
+    def record(ahead_s: float) -> int:
+        writer.now_us = true_us + int(ahead_s * US_PER_S)
+        writer.append("peer")
+        return writer.now_us
+
+    with Writer(tmp_path, Settings(fsync="never"), now_us=lambda: START_US, monotonic_s=lambda: mono) as writer:
+        record(0)
+        ahead_us = record(3600)
+        assert ahead_us == START_US + 3600 * US_PER_S
+        seen = []
+        for _ in range(8):
+            true_us, mono = true_us + 900 * US_PER_S, mono + 900
+            seen.append(record(0))
+        assert seen[:5] == [ahead_us + step * 450 * US_PER_S for step in range(5)]
+        assert seen[-1] == true_us, "they have met"
+        assert writer.commit()
+    assert "the clock is 2700 s behind the last event" in caplog.text
+    assert "until it has caught up, the journal's time runs at 0.5 of its speed" in caplog.text
+    assert "the clock has caught up" in caplog.text
+    assert verify(tmp_path) == []

@@ -31,7 +31,7 @@ from jetbus.journal.batch import BATCH_EVENTS_MAX, FIELDS, LostPaths, PendingEve
 from jetbus.journal.directory import Identity, Lock, describe_open_permissions, ensure_identity, read_heartbeat
 from jetbus.journal.errors import JournalError
 from jetbus.journal.events import TREE_EVENTS
-from jetbus.journal.instants import wall_clock_us, write_instant
+from jetbus.journal.instants import US_PER_S, wall_clock_us, write_instant
 from jetbus.journal.recovery import Recovered, recover
 from jetbus.journal.sampling import EVERY, NO_STAMP, SKIP, Densities, Row, Stamped
 from jetbus.journal.segment import CLEARING_EVENTS, DIRECTORY_MODE, Segment
@@ -111,6 +111,11 @@ def _events_of(pending: PendingEvents) -> Iterator[AppendedEvent]:
 _CHECK_SIZE_EVERY = 3 * BATCH_EVENTS_MAX
 """References appended between two checks of their size in memory."""
 
+SLEW_FROM_US = US_PER_S
+"""Microseconds that the clock may be behind the last event; the journal's time stands still meanwhile."""
+SLEW_RATE = 0.5
+"""Speed of the journal's time while the clock is further behind: it never stands still for long, and they meet."""
+
 _log = logging.getLogger("jetbus.journal")
 
 
@@ -176,6 +181,9 @@ class Writer:
             now_us=now_us,
             monotonic_s=monotonic_s,
         )
+        self._monotonic_s = monotonic_s
+        self._slewing: tuple[float, int] | None = None
+        """Monotonic time and journal's time at which the clock was found to be behind; None while it is not."""
         self._writing = threading.Lock()
         self._closed = False
         heartbeat = read_heartbeat(self.directory)
@@ -277,17 +285,40 @@ class Writer:
 
     @property
     def now_us(self) -> int:
-        """The instant of appended events, set once per turn. It never goes back, not even across restarts."""
+        """The instant of appended events, set once per turn from the clock.
+
+        The clock of the machine may go back; instants in a journal do not, not even across restarts. A clock that was
+        ahead for a while would make the journal's time stand still until it is there again, so it is slewed instead.
+        """
         return self._now_us
 
     @now_us.setter
     def now_us(self, now_us: int) -> None:
-        # The clock of the machine may go back; instants in a journal do not.
+        if now_us < self._now_us - SLEW_FROM_US:
+            now_us = self._slew(now_us)
+        elif self._slewing is not None:
+            self._slewing = None
+            _log.warning("journal %s: the clock has caught up; the journal's time is that of the clock", self.directory)
         if now_us > self._now_us:
             self._now_us = now_us
             self._open.start_run(now_us)
         if len(self._open.rows) >= self._check_size_at:
             self._check_buffer_size()
+
+    def _slew(self, clock_us: int) -> int:
+        """Return the journal's time while the clock is far behind it: it goes on, but slower, until they meet."""
+        now_s = self._monotonic_s()
+        if self._slewing is None:
+            self._slewing = now_s, self._now_us
+            _log.warning(
+                "journal %s: the clock is %.0f s behind the last event, it has been set back or was wrong before;"
+                " until it has caught up, the journal's time runs at %g of its speed",
+                self.directory,
+                (self._now_us - clock_us) / US_PER_S,
+                SLEW_RATE,
+            )
+        since_s, since_us = self._slewing
+        return since_us + int((now_s - since_s) * SLEW_RATE * US_PER_S)
 
     @property
     def seq(self) -> int:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import ssl
 
 CONNECT_S = 5.0
+REASON_CHARS_MAX = 200
+"""Characters of a message that cannot be read which its error shows."""
 ANSWER_S = 30.0
 """Time limit for the daemon itself, for instance for a long list or after a wrong password."""
 FOREVER_S = 86400.0
@@ -274,7 +276,8 @@ class SimplePeer:
 
     def _fail_unreadable(self, reason: JetError) -> None:
         # It may have been the response that is waited for, which would then never come.
-        raise JetError(f"{self.url} sent what is not a Jet message: {reason}; is that a Jet daemon?")
+        text = str(reason)[:REASON_CHARS_MAX]
+        raise JetError(f"{self.url} sent what is not a Jet message, {text}; is that a Jet daemon?")
 
     def _flush(self) -> None:
         if out := self._session.take_out():
