@@ -8,10 +8,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from jetbus.bus.bus import Bus
 from jetbus.bus.services import RARE
+from jetbus.cli.main import jet
 from jetbus.daemon.config import SETTINGS, parser
 from jetbus.daemon.metrics import JOURNAL_NUMBERS, NUMBERS, RATES
 from jetbus.errors import Invalid, JetError
@@ -150,6 +152,32 @@ def test_the_unit_file_uses_flags_that_exist() -> None:
     assert parser().parse_args(arguments)
     assert unit["Type"] == "notify"
     assert unit["ExecReload"].endswith("kill -HUP $MAINPID")
+
+
+HARDENED = ("MemoryMax", "CapabilityBoundingSet", "SystemCallFilter", "UMask", "NoNewPrivileges", "ProtectSystem")
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.glob("*.service")), ids=lambda file: file.stem)
+def test_units_are_hardened(file: Path) -> None:
+    """Every unit limits memory, capabilities, system calls and modes, and starts again after a failure."""
+    unit = dict(re.findall(r"^(\w+)=(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE))
+    assert [name for name in HARDENED if name not in unit] == []
+    assert (unit["CapabilityBoundingSet"], unit["SystemCallFilter"]) == ("", "@system-service")
+    assert (unit["Restart"], unit["UMask"]) == ("on-failure", "0027")
+    assert f"({file.name})" in (DOCS / "howto" / "service.md").read_text(encoding="utf-8").replace("../", "")
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.glob("jet-*.service")), ids=lambda file: file.stem)
+def test_units_use_options_that_exist(file: Path) -> None:
+    """The units start commands of jet with options that exist."""
+    unit = dict(re.findall(r"^(\w+)=(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE))
+    command, *words = unit["ExecStart"].split()
+    assert command.endswith("/jet")
+    found: click.Command | None = jet
+    while isinstance(found, click.Group):
+        found = found.get_command(click.Context(found), words.pop(0))
+    assert found is not None
+    assert found.make_context(found.name, words).params
 
 
 def test_systemd_is_notified(tmp_path: Path) -> None:
