@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -37,17 +38,25 @@ def test_what_is_copied_is_there(steps: list[tuple[str, str]]) -> None:
     assert set(sources) == let_through
 
 
+def settings_of(steps: list[tuple[str, str]]) -> dict[str, str]:
+    """The variables that the image sets."""
+    return dict(word.split("=", 1) for name, rest in steps if name == "ENV" for word in rest.split())
+
+
 def test_it_runs_and_is_healthy(steps: list[tuple[str, str]], tmp_path: Path) -> None:
-    """The command of the container starts a daemon that writes a journal; the check of its health finds it."""
-    command = [*words_of(steps, "ENTRYPOINT"), *words_of(steps, "CMD")]
-    command = [re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", word) for word in command]
-    command = [word.replace("/var/lib/jetd", str(tmp_path)) for word in command]
-    daemon = subprocess.Popen([PROGRAMS / command[0], *command[1:]], stdout=subprocess.PIPE, text=True)
+    """The container starts a daemon with a journal and Radar; the check of its health finds it."""
+    settings = {name: re.sub(r":\d+$", ":0", value) for name, value in settings_of(steps).items()}
+    settings = {name: value.replace("/var/lib/jetd", str(tmp_path)) for name, value in settings.items()}
+    command = words_of(steps, "ENTRYPOINT")
+    daemon = subprocess.Popen(
+        [PROGRAMS / command[0], *command[1:]], stdout=subprocess.PIPE, text=True, env={**os.environ, **settings}
+    )
     try:
         assert daemon.stdout is not None
-        ready = daemon.stdout.readline()
-        (address,) = re.findall(r"tcp=(\S+)", ready)
-        asked = [word.replace("127.0.0.1:11122", address) for word in words_of(steps, "HEALTHCHECK")]
+        ready = dict(word.split("=", 1) for word in daemon.stdout.readline().split()[1:])
+        assert ready.keys() == {"tcp", "ws", "binary", "radar"}
+        assert all(re.search(r"\b(127\.0\.0\.1|localhost):", address) for address in ready.values())
+        asked = [word.replace("localhost:11122", ready["tcp"]) for word in words_of(steps, "HEALTHCHECK")]
         asked[0] = str(PROGRAMS / asked[0])
         assert "$jet/" in subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     finally:
@@ -58,6 +67,17 @@ def test_it_runs_and_is_healthy(steps: list[tuple[str, str]], tmp_path: Path) ->
 
 
 def test_ports(steps: list[tuple[str, str]]) -> None:
-    """The ports that are offered are those that it listens on."""
+    """The ports that are offered are those that it listens on, and on loopback."""
     (offered,) = [rest for name, rest in steps if name == "EXPOSE"]
-    assert set(offered.split()) == set(re.findall(r"0\.0\.0\.0:(\d+)", " ".join(words_of(steps, "CMD"))))
+    addresses = [value for value in settings_of(steps).values() if ":" in value]
+    assert [address.partition(":")[0] for address in addresses] == ["localhost"] * 4
+    assert set(offered.split()) == {address.partition(":")[2] for address in addresses}
+
+
+def test_packages_are_those_of_the_lock(steps: list[tuple[str, str]]) -> None:
+    """Everything that is installed has a version and a hash, or was built here from the sources."""
+    installs = [part for name, rest in steps if name == "RUN" for part in rest.split("&&") if "pip " in part]
+    assert len(installs) == 4
+    for install in installs:
+        assert "--require-hashes" in install or "--no-deps" in install
+    assert all("--no-build-isolation" in install for install in installs if "pip wheel" in install)
