@@ -198,6 +198,14 @@ class Config(Limits):
         "further origins of web pages that may connect by WebSocket, besides loopback and this machine; * for all",
         reload=True,
     )
+    ws_deflate: str = _setting(
+        "off",
+        read_choice("off", "on"),
+        "off|on",
+        "whether WebSocket messages are compressed (permessage-deflate) for peers that offer it",
+        reload=True,
+    )
+    ws_deflate_max: int = _setting(1_000, read_count, "N", "WebSocket peers whose messages are compressed", reload=True)
     ws_login_header: str | None = _setting(
         None,
         str,

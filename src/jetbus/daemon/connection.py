@@ -24,6 +24,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from jetbus.daemon.credentials import certificate_names, peer_credentials
+from jetbus.daemon.deflate import INFLATING_SLICE_BYTES, DeflatingTransport, find_deflate
 from jetbus.daemon.logins import login_address
 from jetbus.daemon.origins import is_allowed
 from jetbus.daemon.outbox import SocketOutbox
@@ -578,6 +579,7 @@ class WebSocketConnection(Connection):
         config = daemon.config
         self._protocol = ServerProtocol(
             select_subprotocol=_select_subprotocol,
+            extensions=[daemon.deflate],
             max_size=config.message_bytes_max,
             logger=_ws_log,
         )
@@ -589,6 +591,8 @@ class WebSocketConnection(Connection):
         """Bytes of an unfinished message that have been counted."""
         self._pages_only = False
         """One connection too many: it may ask for /health and /metrics, which must answer especially then."""
+        self._deflates = False
+        """Its messages are compressed."""
         self._user: str | None = None
         """User whom the request that opened the WebSocket has proved."""
         self._head_end = b""
@@ -612,6 +616,8 @@ class WebSocketConnection(Connection):
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
         self._fragments = []
+        self._daemon.deflate.peers -= self._deflates
+        self._deflates = False
         # The parser is a generator that refers to its protocol: the two would keep each other, and what was read.
         self._protocol.reader.buffer.clear()
         self._protocol.parser.close()
@@ -729,6 +735,11 @@ class WebSocketConnection(Connection):
                 self.framing, self.dialect = BINARY_WEBSOCKET, BINARY
                 # A binary message has its length inside the WebSocket frame, too.
                 self._protocol.max_message_size = self._daemon.config.message_bytes_max + BINARY_STREAM.length.size
+            deflate = find_deflate(self._protocol.extensions)
+            if deflate is not None:
+                self._deflates, self.slice_bytes = True, INFLATING_SLICE_BYTES
+                self._daemon.deflate.peers += 1
+                self.outbox.write_to(DeflatingTransport(self.transport, deflate))
             self._open_session()
 
     def _accept(self, request: Request) -> Response:

@@ -32,6 +32,7 @@ from jetbus.bus.ports import Outcome
 from jetbus.daemon.admin import AdminMethods
 from jetbus.daemon.config import SETTINGS, TRANSPORTS, Address, AddressInUse, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
+from jetbus.daemon.deflate import BoundedDeflate
 from jetbus.daemon.inbound import Inbound
 from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.logins import Logins
@@ -111,6 +112,7 @@ class Daemon:
         self._tls = _tls_context(config)
         check_settings(config)
         self.login_key = read_key(config.ws_login_key)
+        self.deflate = BoundedDeflate(self)
         self._aside = Aside(self.loop)
         self._history_worker: Aside | None = None
         """Reads the past. A disk that hangs holds up its threads, and not those that log users in."""

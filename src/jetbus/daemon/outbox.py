@@ -36,7 +36,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from jetbus.bus.audiences import Audience
 from jetbus.bus.ports import Part
@@ -166,6 +166,18 @@ class _Window:
         return 0
 
 
+class Socket(Protocol):
+    """The part of ``asyncio.Transport`` that an outbox uses."""
+
+    def write(self, data: bytes, /) -> None: ...
+
+    def writelines(self, parts: Iterable[bytes], /) -> None: ...
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def abort(self) -> None: ...
+
+
 class SocketOutbox:
     """The outbox of one connection."""
 
@@ -194,7 +206,7 @@ class SocketOutbox:
         "slow",
     )
 
-    def __init__(self, transport: asyncio.Transport, flow: Flow) -> None:
+    def __init__(self, transport: Socket, flow: Flow) -> None:
         self._transport = transport
         self._flow = flow
         self._parts: list[Any] = []
@@ -270,6 +282,11 @@ class SocketOutbox:
         self._gathered_bytes += len(frame)
         if self._gathered_bytes > self._flow.hard_bytes:
             self._give_up()
+
+    def write_to(self, socket: Socket) -> None:
+        """Write to another socket from now on; what was put in before goes to the former one."""
+        self.flush()
+        self._transport = socket
 
     def batch(self) -> None:
         self.flush()
