@@ -205,6 +205,17 @@ def test_reservation(bus: Bus) -> None:
     assert thief.result("add", add) is True, "what its owner has removed is free"
 
 
+def test_reservation_before_all_is_removed(bus: Bus) -> None:
+    """The path of a user whose connection is lost is kept also while the elements of that connection are removed."""
+    m1, thief = login(bus, "m1"), login(bus, "tim")
+    m1.result("add", {"path": "plant/m1/speed", "value": 1})
+    bus.run_chore = lambda _session, _steps: None
+    bus.disconnect(m1.session)
+    add = {"path": "plant/m1/speed", "value": 6}
+    assert "is reserved for the user" in thief.data("add", add)["message"]
+    assert login(bus, "m1").result("add", add) is True
+
+
 def test_reservation_ends(bus: Bus) -> None:
     """After its time a reserved path may be added by anybody with the right."""
     m1 = login(bus, "m1")

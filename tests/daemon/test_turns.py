@@ -64,6 +64,67 @@ def test_heavy_connections_share_one_turn() -> None:
     assert others == [first, first]
 
 
+class Named(Heavy):
+    """A heavy connection of an address, which notes its own turns by name."""
+
+    def __init__(self, daemon: Daemon, name: str, turns: list[str]) -> None:
+        self._name = name
+        self._named_turns = turns
+        super().__init__(daemon, [], work_s=0.002)
+
+    @property
+    def shares_turns_with(self) -> str:
+        return self._name[0]
+
+    def take_turn(self, ends: float) -> None:
+        self._named_turns.append(self._name)
+        super().take_turn(ends)
+
+
+def test_addresses_take_turns() -> None:
+    """An address with many heavy connections gets no more turns than one with a single connection."""
+
+    async def run() -> list[str]:
+        daemon = Daemon(Config(**NOWHERE, turn_us_max=1))
+        turns: list[str] = []
+        for name in ("a1", "a2", "a3", "b1"):
+            Named(daemon, name, turns)
+        async with asyncio.timeout(60):
+            while len(turns) < 8:
+                await asyncio.sleep(0)
+        return turns[:8]
+
+    assert asyncio.run(run()) == ["a1", "b1", "a2", "b1", "a3", "b1", "a1", "b1"]
+
+
+def test_an_owner_leaves_in_turns() -> None:
+    """While an owner of many states leaves, another peer is served between two of them, and all are removed."""
+
+    async def run() -> tuple[int, int]:
+        daemon = Daemon(Config(**NOWHERE, turn_us_max=1))
+        owner, other = StreamConnection(daemon, "tcp"), StreamConnection(daemon, "tcp")
+        for connection in (owner, other):
+            connection.connection_made(Open())
+        assert owner.session is not None
+        for number in range(500):
+            owner.data_received(_frame(b'{"method":"add","params":{"path":"p%d","value":1}}' % number))
+        owner.connection_lost(None)
+        other.data_received(_frame(b'{"method":"add","params":{"path":"q","value":1}}'))
+        meanwhile = daemon.bus.element_count
+        async with asyncio.timeout(60):
+            while daemon.bus.departing:
+                await asyncio.sleep(0)
+        return meanwhile, daemon.bus.element_count
+
+    meanwhile, after = asyncio.run(run())
+    assert meanwhile > 400
+    assert after == 1
+
+
+def _frame(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
 def test_all_that_is_handled_at_once_shares_some_turns() -> None:
     """A peer that comes late between two looks at the sockets gets a short turn while there are heavy connections."""
     turn_s = 0.005

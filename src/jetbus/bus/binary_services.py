@@ -414,7 +414,7 @@ def _unfetch(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
     fetch_id = binary.encode_number(number)
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(number)
-    bus.fetches.leave(session, fetch_id)
+    bus.run_chore(session, bus.fetches.leave(session, fetch_id))
     return b""
 
 

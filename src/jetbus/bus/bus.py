@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 from time import monotonic as clock
 
@@ -37,7 +37,7 @@ from jetbus.bus.descriptions import (
     read_meta,
     read_past,
 )
-from jetbus.bus.fetches import Fetches
+from jetbus.bus.fetches import Fetches, finish
 from jetbus.bus.limits import Limits
 from jetbus.bus.params import read_timeout, require_params, require_path, set_details
 from jetbus.bus.ports import (
@@ -171,6 +171,10 @@ class Bus:
         self.received = 0
         """Number of messages handled so far."""
         self.logins_failed = 0
+        self.departing = 0
+        """Number of peers that are gone and whose elements are not all removed yet."""
+        self.run_chore: Callable[[Session, Iterator[None]], None] = lambda _, steps: finish(steps)
+        """Runs work of many short steps that a peer leaves behind; the daemon runs it in turns."""
         self.refresh: Callable[[], None] = lambda: None
         """Called before the daemon's own states are read, to bring them up to date."""
         self.now = 0.0
@@ -217,22 +221,36 @@ class Bus:
         return session
 
     def disconnect(self, session: Session) -> None:
-        """End the session of a peer: its open requests fail, then its elements are removed."""
+        """End the session of a peer: its fetches end, its open requests fail, then its elements are removed."""
         if session.gone:
             return
         session.end()
         del self.sessions[session.number]
-        self.fetches.leave_all(session)
+        self.departing += 1
+        self.run_chore(session, self._depart(session))
+
+    def _depart(self, session: Session) -> Iterator[None]:
+        """Remove all that a peer leaves behind, in short steps."""
+        yield from self.fetches.leave_all(session)
         for route_id in list(session.routes):
             route = self.routes.close(session, route_id)
             if route is not None:
                 self._fail(route, OwnerLost())
-        # Before the elements are removed, so that there is no moment at which a path is neither taken nor reserved.
-        if self.path_rules is not None and self.path_rules.reserves and session.auth is not None:
-            self._reserve(session, session.auth, self.path_rules)
+                yield
         for element in list(session.elements.values()):
-            self.remove_element(element)
+            if session.elements.get(element.path) is element:  # else it was removed for a new owner
+                self._remove_left(element)
+                yield
+        self.departing -= 1
         self.book.close(session.account)
+
+    def _remove_left(self, element: Element) -> None:
+        """Remove an element whose owner is gone, and keep its path for the user."""
+        rules, auth = self.path_rules, element.owner.auth
+        # Before it is removed, so that there is no moment at which a path is neither taken nor reserved.
+        if rules is not None and rules.reserves and auth is not None:
+            self._reserve(element.path, auth, rules)
+        self.remove_element(element)
 
     # -- rights by path
 
@@ -271,16 +289,15 @@ class Bus:
         if reservation is not None and (auth is None or auth.user != reservation.user):
             raise Reserved(path, reservation.until - self.now)
 
-    def _reserve(self, session: Session, auth: Auth, rules: PathRules) -> None:
-        """Reserve the paths of a user whose connection is lost."""
-        for path in session.elements:
-            seconds = rules.reserve_s(path, auth)
-            if not seconds:
-                continue
-            if self.reservations.count_of(auth.user, self.now) >= self.limits.reservations_max:
-                self.limit_hits["reservations_max"] += 1
-            else:
-                self.reservations.reserve(path, auth.user, self.now + seconds)
+    def _reserve(self, path: str, auth: Auth, rules: PathRules) -> None:
+        """Reserve a path of a user whose connection is lost."""
+        seconds = rules.reserve_s(path, auth)
+        if not seconds:
+            return
+        if self.reservations.count_of(auth.user, self.now) >= self.limits.reservations_max:
+            self.limit_hits["reservations_max"] += 1
+        else:
+            self.reservations.reserve(path, auth.user, self.now + seconds)
 
     # -- messages
 
@@ -771,6 +788,11 @@ class Bus:
         # Below ``$jet`` every path counts as taken, whether or not the daemon has an element there.
         if path[:1] == DAEMON_NODE[0] and is_daemons(path, self.tree.separators):
             raise Occupied(path)
+        if self.departing:
+            # The owner is gone, and is perhaps back with a new connection.
+            left = self.tree.elements.get(path)
+            if left is not None and left.owner.gone:
+                self._remove_left(left)
         rules = self.path_rules
         if rules is not None:
             self._check_add(element, rules)
@@ -1068,6 +1090,8 @@ class Bus:
     def send_routed(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
         """Send a request to its owner and open a route, unless it has no id and so needs no response."""
         owner = route.owner
+        if owner.gone:
+            raise NotFound(route.path)  # the element is about to be removed
         start, on, alone = owner.dialect.heads
         if owner.speaks_jsonrpc:
             tail = jsonrpc.VERSION_MEMBER + tail

@@ -157,36 +157,41 @@ class Fetches:
         self._numbered = self._numbered % 0xFFFFFFFF + 1
         return self._numbered
 
-    def leave(self, session: Session, fetch_id: bytes) -> None:
-        """End one fetch of a session."""
+    def leave(self, session: Session, fetch_id: bytes) -> Iterator[None]:
+        """End one fetch of a session; return the steps that remain if nobody else has this fetch."""
         audience = session.fetches.pop(fetch_id)
         session.account.remove_fetch(fetch_id, audience.rule)
         audience.leave(session.outbox)
         session.outbox.forget(audience)
-        if audience.is_empty:
-            self._delist(audience)
-            rule = audience.rule
-            # A fetch of one path ends without a look at a million elements.
-            indexed = rule.exact_paths is not None or rule.prefix
-            self._remove_from({audience}, self._tree.matching(rule) if indexed else self._tree.elements.values())
+        if not audience.is_empty:
+            return iter(())
+        self._delist(audience)
+        rule = audience.rule
+        # A fetch of one path ends without a look at a million elements.
+        indexed = rule.exact_paths is not None or rule.prefix
+        return self._remove_from({audience}, self._tree.matching(rule) if indexed else self._tree.elements.values())
 
-    def leave_all(self, session: Session) -> None:
-        """End all fetches of a session, with one look at each element."""
+    def leave_all(self, session: Session) -> Iterator[None]:
+        """End all fetches of a session in steps, with one look at each element."""
         left = set()
-        for fetch_id, audience in session.fetches.items():
+        while session.fetches:
+            fetch_id, audience = session.fetches.popitem()
             session.account.remove_fetch(fetch_id, audience.rule)
             audience.leave(session.outbox)
             if audience.is_empty and audience not in left:
                 self._delist(audience)
                 left.add(audience)
+            yield
         session.outbox.forget_all()
-        session.fetches.clear()
         if left:
-            self._remove_from(left, self._tree.elements.values())
+            yield from self._remove_from(left, self._tree.elements.values())
 
     @staticmethod
-    def _remove_from(left: set[Audience], elements: Iterable[Element]) -> None:
-        _update_audiences(elements, lambda before: tuple([audience for audience in before if audience not in left]))
+    def _remove_from(left: set[Audience], elements: Collection[Element]) -> Iterator[None]:
+        """Remove audiences without members from elements; until they are, their events reach nobody."""
+        return _update_audiences(
+            list(elements), lambda before: tuple([audience for audience in before if audience not in left])
+        )
 
     def _enlist(
         self, audience: Audience, wanted: list[Element] | None = None, matched: set[Element] | None = None
@@ -204,7 +209,7 @@ class Fetches:
             place.append(audience)
         if audience.has_nodes:
             self._enter_view(audience)
-        _update_audiences(elements, lambda before: (*before, audience))
+        finish(_update_audiences(elements, lambda before: (*before, audience)))
         if audience.sorted_matches is not None:
             audience.sorted_matches.fill(element for element in elements if self._matches(audience, element))
 
@@ -430,16 +435,24 @@ class Fetches:
         return found
 
 
+def finish(steps: Iterator[None]) -> None:
+    """Do all steps of a work at once."""
+    for _ in steps:
+        pass
+
+
 def _update_audiences(
     elements: Iterable[Element], change: Callable[[tuple[Audience, ...]], tuple[Audience, ...]]
-) -> None:
-    """Replace the audiences of elements.
+) -> Iterator[None]:
+    """Replace the audiences of elements, a few in each step.
 
     Elements that share one tuple share the new one, too: with thousands of fetches over thousands of elements, copies
     would take gigabytes and a tuple for each element seconds.
     """
     changed: dict[int, tuple[tuple[Audience, ...], tuple[Audience, ...]]] = {}
-    for element in elements:
+    for count, element in enumerate(elements):
+        if count % STEP == STEP - 1:
+            yield
         before = element.audiences
         known = changed.get(id(before))
         if known is None:

@@ -196,7 +196,7 @@ def _unfetch(bus: Bus, session: Session, request: Request) -> bytes:
     fetch_id = jsonrpc.normalize_fetch_id(jsonrpc.read_fields(request.params).get("id", jsonrpc.ABSENT))
     if fetch_id not in session.fetches:
         raise FetchIdUnknown(Raw(fetch_id))
-    bus.fetches.leave(session, fetch_id)
+    bus.run_chore(session, bus.fetches.leave(session, fetch_id))
     return session.dialect.done
 
 

@@ -132,6 +132,11 @@ class Connection(asyncio.Protocol):
         self._daemon.opened(self)
         return session
 
+    @property
+    def shares_turns_with(self) -> str:
+        """The address whose heavy connections share their turns."""
+        return self.session.address if self.session is not None else self.host
+
     def _login_address(self) -> str:
         """Return what logins of this peer are counted by: its host or, on a Unix socket, the user of its process."""
         peer = self.transport.get_extra_info("peername")
@@ -214,6 +219,7 @@ class Connection(asyncio.Protocol):
             self._left = True
             self._daemon.losing(self)
             if self.session is not None:
+                self._turns.serve()
                 self._bus.disconnect(self.session)
 
     def _catch_up(self) -> None:

@@ -134,6 +134,7 @@ class Daemon:
         self.flow = Flow(self.loop, config.outbox_soft_bytes, config.outbox_hard_bytes, self.bus.limit_hits)
         self.flow.total_bytes = config.outbox_total_bytes
         self.turns = Turns(self.loop, self.bus, self.flow, config.turn_us_max / 1e6)
+        self.bus.run_chore = self.turns.run_chore
         self.journaling: Journaling | None = None
         if config.journal is not None:
             self._keep_journal()

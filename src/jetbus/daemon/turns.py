@@ -11,6 +11,9 @@ many heavy connections there are:
     sockets    heavy 1      sockets    heavy 2, 3      sockets    heavy 1 ...
     ------------------------------------------------------------------------> time
 
+The addresses take turns in this queue, and the connections of one address among themselves: whoever opens three hundred
+connections gets no more of the time than another who has one.
+
 Many connections that are not heavy yet could each take a whole turn at once. While there are heavy ones, these take
 ``AT_ONCE_TURNS`` turns together between two looks at the sockets; those that come later are cut short, and are heavy if
 that is not enough for them.
@@ -48,14 +51,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic as clock
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, Protocol, cast
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
+    from jetbus.bus.session import Session
     from jetbus.daemon.connection import Connection
-    from jetbus.daemon.outbox import Flow
+    from jetbus.daemon.outbox import Flow, SocketOutbox
 
 log = logging.getLogger("jetbus.connection")
 
@@ -78,6 +82,35 @@ LONG_TURNS = 2
 """Work that took more than so many turns makes the queue of heavy connections rest."""
 REST_S_MAX = 0.01
 """The longest rest: enough for the requests that others have waited with."""
+
+
+class Heavy(Protocol):
+    """A connection that needs several turns, or work that one has left behind."""
+
+    outbox: SocketOutbox
+
+    @property
+    def shares_turns_with(self) -> str:
+        """The address whose connections share their turns among the heavy ones."""
+
+    def take_turn(self, ends: float, /) -> None:
+        """Go on until the instant ``ends``, and defer what is left to the next turn."""
+
+
+class Chore:
+    """Work that a peer has left behind: to remove its elements, or itself from the audiences of its fetches."""
+
+    def __init__(self, turns: Turns, session: Session, steps: Iterator[None]) -> None:
+        self._turns = turns
+        self._steps = steps
+        self.outbox = cast("SocketOutbox", session.outbox)
+        self.shares_turns_with = session.address
+
+    def take_turn(self, ends: float) -> None:
+        for _ in self._steps:
+            if clock() > ends:
+                self._turns.defer(self)
+                return
 
 
 class Turns:
@@ -107,8 +140,8 @@ class Turns:
         self._scheduled = False
         self._handling = False
         self._collects_until = 0.0
-        self._heavy: dict[Connection, None] = {}
-        """Heavy connections in the order in which they are served."""
+        self._heavy: dict[str, dict[Heavy, None]] = {}
+        """Heavy connections in the order in which they are served, by addresses in the order of theirs."""
         self._heavy_scheduled = False
         self._at_once_ends = math.inf
         """Instant from which on turns are cut short while there are heavy connections."""
@@ -137,14 +170,18 @@ class Turns:
     @property
     def heavy_count(self) -> int:
         """Number of connections that wait for their next turn."""
-        return len(self._heavy)
+        return sum(map(len, self._heavy.values()))
 
-    def defer(self, connection: Connection) -> None:
+    def defer(self, connection: Heavy) -> None:
         """Serve a connection again when it is its turn among the heavy ones."""
-        self._heavy.setdefault(connection)
+        self._heavy.setdefault(connection.shares_turns_with, {}).setdefault(connection)
         if not self._heavy_scheduled:
             self._heavy_scheduled = True
             self._loop.call_soon(self._serve_heavy)
+
+    def run_chore(self, session: Session, steps: Iterator[None]) -> None:
+        """Do steps that a peer leaves behind, in this turn and then among the heavy connections of its address."""
+        Chore(self, session, steps).take_turn(self._bus.turn_ends)
 
     def _serve_heavy(self) -> None:
         """Give heavy connections their turns, as many as fit into the time of one."""
@@ -155,17 +192,16 @@ class Turns:
         self._newcomers = self._newcomers_seen = 0
         began = clock()
         ends = began + self.turn_s
-        waiting, self._heavy = iter(self._heavy), {}
         self._flow.gather()
         collecting, self.collecting, self.answering = self.collecting, False, True
-        for connection in waiting:
+        for _ in range(self.heavy_count):
+            connection = self._take_heavy()
             _protect(connection, connection.take_turn, ends)
             # Less than half a turn is not worth beginning with.
             if clock() > ends - self.turn_s / 2:
                 break
         self.collecting, self.answering = collecting, False
         self._flow.gathered()
-        self._heavy = {**dict.fromkeys(waiting), **self._heavy}
         self._heavy_scheduled = bool(self._heavy)
         if not self._heavy:
             return
@@ -176,6 +212,16 @@ class Turns:
         else:
             self._at_once_ends = now + AT_ONCE_TURNS * self.turn_s
             self._loop.call_soon(self._serve_heavy)
+
+    def _take_heavy(self) -> Heavy:
+        """Remove and return the next heavy connection; the next one of its address waits for all other addresses."""
+        address = next(iter(self._heavy))
+        connections = self._heavy.pop(address)
+        connection = next(iter(connections))
+        del connections[connection]
+        if connections:
+            self._heavy[address] = connections
+        return connection
 
     # -- order around fetches
 
@@ -277,7 +323,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def _protect(
-    connection: Connection, serve: Callable[_Arguments, None], *args: _Arguments.args, **options: _Arguments.kwargs
+    connection: Heavy, serve: Callable[_Arguments, None], *args: _Arguments.args, **options: _Arguments.kwargs
 ) -> None:
     """Serve a connection; if that fails, it is closed, and the others do not lose their turns with it."""
     try:
