@@ -66,6 +66,8 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "members_max": ("7", 7, "8", 8),
     "schema_bytes_max": ("7", 7, "8", 8),
     "quality_bytes_max": ("7", 7, "8", 8),
+    "check_bytes_max": ("7", 7, "8", 8),
+    "login_chars_max": ("7", 7, "8", 8),
     "fetches_max": ("7", 7, "8", 8),
     "fetches_address_max": ("7", 7, "8", 8),
     "fetches_total_max": ("7", 7, "8", 8),
@@ -89,6 +91,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "inbound_address_bytes_max": ("7", 7, "8", 8),
     "outbox_total_bytes": ("7", 7, "8", 8),
     "handshake_s": ("2.5", 2.5, "1", 1.0),
+    "linger_ms_max": ("7", 7, "8", 8),
 }
 """Two texts of each setting and what they mean."""
 

@@ -8,13 +8,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.daemon import Daemon
 from support.strict import Witness
-from support.wire import Closed, Wire
+from support.wire import Closed, TcpWire, Wire
 
 StartDaemon = Callable[..., Daemon]
 TRANSPORTS = ["tcp", "unix", "ws"]
@@ -189,6 +190,61 @@ def test_quality_bytes_max(limited: Limited) -> None:
         assert found == [{"path": "s", "event": "add", "value": 1, "quality": fits}]
     witness.check()
     assert daemon.limit_hits("quality_bytes_max") == 2
+
+
+def test_check_bytes_max(limited: Limited) -> None:
+    """A value that is longer is refused where the daemon would have to check it, by JSON and binary peers alike."""
+    daemon, _ = limited("--check-bytes-max", "20")
+    schema = {"items": {"type": "integer"}}
+    with daemon.connect() as owner, daemon.connect() as other, daemon.connect("binary") as typed:
+        assert owner.result("add", {"path": "s", "value": [], "schema": schema, "check": "schema"}) is True
+        assert owner.result("add", {"path": "free", "value": []}) is True
+        assert other.error("set", {"path": "s", "value": [1] * 10})["code"] == -32603
+        typed.send_text("02 05000000 03 0100 's' 01 15000000 '[1,1,1,1,1,1,1,1,1,1]'")
+        assert typed.receive_text().startswith(typed.spelt("03 05000000 01"))
+        other.notify("set", {"path": "s", "value": [1] * 9})
+        other.notify("set", {"path": "free", "value": [1] * 100})
+        other.barrier()
+        assert [message["params"]["value"] for message in owner.receive_all()] == [[1] * 9, [1] * 100]
+    assert daemon.limit_hits("check_bytes_max") == 2
+
+
+LOGIN_REQUESTS: dict[str, dict[str, Any]] = {
+    "authenticate": {"user": "ann", "password": "x" * 21},
+    "passwd": {"user": "ann", "password": "x" * 21},
+    "addUser": {"user": "bob", "password": "x" * 21},
+    "removeUser": {"user": "x" * 21},
+}
+
+
+def test_login_chars_max(limited: Limited, tmp_path: Path) -> None:
+    """A longer name or password is refused by every service of users before it is hashed."""
+    users = tmp_path / "users.json"
+    users.write_text('{"users":{"ann":{"password":"secret","auth":{}}}}', encoding="utf-8")
+    daemon, _ = limited("--login-chars-max", "20", "--users", str(users))
+    with daemon.connect() as wire:
+        for method, params in LOGIN_REQUESTS.items():
+            error = wire.error(method, params)
+            assert (error["code"], error["data"]["reason"]) == (-32603, "login_chars_max reached")
+        assert "fetchGroups" in wire.result("authenticate", {"user": "ann", "password": "secret"})
+    assert daemon.limit_hits("login_chars_max") == len(LOGIN_REQUESTS)
+
+
+def test_linger_ms_max(limited: Limited) -> None:
+    """Requests whose peer has closed its side are handled for so long; then it is closed, and what it owns removed."""
+    daemon, _ = limited("--linger-ms-max", "100", "--turn-us-max", "1")
+    with daemon.connect() as owner, daemon.connect() as peer:
+        owner.send([{"method": "add", "params": {"path": f"t/{number}", "value": number}} for number in range(2000)])
+        owner.barrier()
+        peer.result("add", {"path": "own", "value": 1})
+        peer.send([{"id": number, "method": "get", "params": {"path": {"equals": "own"}}} for number in range(3)])
+        peer.send([{"id": number, "method": "get", "params": {}} for number in range(3, 5000)])
+        assert isinstance(peer, TcpWire)
+        peer.shutdown_write()
+        answered = peer.await_closed()
+        assert 3 <= len(answered) < 5000
+        assert owner.result("get", {"path": {"equals": "own"}}) == []
+    assert daemon.limit_hits("linger_ms_max") == 1
 
 
 def test_elements_max(limited: Limited) -> None:
@@ -571,6 +627,9 @@ def test_limits_have_a_metric_from_the_start(daemon: Daemon) -> None:
         "members_max",
         "schema_bytes_max",
         "quality_bytes_max",
+        "check_bytes_max",
+        "login_chars_max",
+        "linger_ms_max",
         "fetches_max",
         "rule_list_max",
         "rule_tests_max",

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 
 from jetbus.bus import services
 from jetbus.bus.account import ROOM_KEPT
-from jetbus.bus.descriptions import NOTHING_ASKED, Asked, check_fits, read_asked
+from jetbus.bus.descriptions import NOTHING_ASKED, Asked, read_asked
 from jetbus.bus.fetches import PreparedFetch
 from jetbus.bus.params import read_timeout, set_details
 from jetbus.bus.record import record_outcome
@@ -273,7 +273,7 @@ def _route(bus: Bus, session: Session, request: BinaryRequest) -> None:
         raise MissingParam("value")
     _check_numbers(bus, body)
     if is_set and element.description.limits is not None:
-        check_fits(element, binary.to_json(body))
+        bus.check_fits(element, binary.to_json(body))
     if element.owner is bus.builtin.session:
         bus.builtin.call(session, request.id, path, binary.to_json(body) if body[0] != binary.NONE else b"")
         return

@@ -1072,7 +1072,7 @@ class Bus:
             if not params.value:
                 raise MissingParam("value")
             if element.description.limits is not None:
-                check_fits(element, bytes(params.value))
+                self.check_fits(element, bytes(params.value))
         owner = element.owner
         if owner is self.builtin.session:
             self.builtin.call(session, request_id, element.path, bytes(params.args))
@@ -1086,6 +1086,13 @@ class Bus:
         if self.record is not None:
             route.asked = bytes(params.value if is_set else params.args)
         self.send_routed(route, tail, timeout_s)
+
+    def check_fits(self, element: Element, value: bytes) -> None:
+        """Refuse the value of a set that does not fit the schema of the state, or is too long to be checked."""
+        # To decode and check a value cannot be cut into steps.
+        if len(value) > self.limits.check_bytes_max:
+            raise self.limit_reached("check_bytes_max", f"the value for {element.path} is too long to be checked")
+        check_fits(element, value)
 
     def send_routed(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
         """Send a request to its owner and open a route, unless it has no id and so needs no response."""

@@ -26,6 +26,9 @@ class Limits:
     elements_max: int = field(default=1_000_000, metadata={"help": "states and methods on the bus"})
     members_max: int = field(default=100, metadata={"help": "members that describe one state or method, as in 2012"})
     schema_bytes_max: int = field(default=65_536, metadata={"help": "bytes of the schema of one state or method"})
+    check_bytes_max: int = field(
+        default=16_384, metadata={"help": "bytes of a value that is checked against the schema of its state"}
+    )
     quality_bytes_max: int = field(default=1_024, metadata={"help": "bytes of the quality of one value"})
     kept_bytes_max: int = field(
         default=256 << 20, metadata={"help": "bytes that all peers together make the daemon keep in memory"}
@@ -39,6 +42,7 @@ class Limits:
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
     fetches_address_max: int = field(default=20_000, metadata={"help": "fetches of all peers of one address"})
     fetches_total_max: int = field(default=50_000, metadata={"help": "fetches of all peers"})
+    login_chars_max: int = field(default=1_024, metadata={"help": "characters of a user's name or password"})
     number_chars_max: int = field(default=400, metadata={"help": "characters of a number", "most": 4_000})
     pattern_steps_max: int = field(
         default=STEPS_MAX,

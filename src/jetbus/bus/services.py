@@ -415,9 +415,17 @@ def _post(bus: Bus, session: Session, request: Request) -> bytes:
 # -- users
 
 
+def _read_login(bus: Bus, params: JsonObject, name: str) -> str:
+    """Return the name or password of a user; refuse a longer one than any user has, before it is hashed."""
+    given: str = _required(params, name)
+    if len(given) > bus.limits.login_chars_max:
+        raise bus.limit_reached("login_chars_max", f"{name} is too long")
+    return given
+
+
 def _authenticate(bus: Bus, session: Session, request: Request) -> None:
     params = request.named()
-    user, password = _required(params, "user"), _required(params, "password")
+    user, password = _read_login(bus, params, "user"), _read_login(bus, params, "password")
     if session.fetches:
         raise AlreadyFetching
     users = bus.users
@@ -444,13 +452,13 @@ def _authenticate(bus: Bus, session: Session, request: Request) -> None:
 
 def _passwd(bus: Bus, session: Session, request: Request) -> None:
     params = request.named()
-    user, password = _required(params, "user"), _required(params, "password")
+    user, password = _read_login(bus, params, "user"), _read_login(bus, params, "password")
     _change_users(bus, session, request, lambda users, actor: users.passwd(actor, user, password))
 
 
 def _add_user(bus: Bus, session: Session, request: Request) -> None:
     params = request.named()
-    user, password = _required(params, "user"), _required(params, "password")
+    user, password = _read_login(bus, params, "user"), _read_login(bus, params, "password")
     groups = _required(params, "groups", list) if "groups" in params else []
     if not all(isinstance(group, str) for group in groups):
         raise WrongType("groups")
@@ -458,7 +466,7 @@ def _add_user(bus: Bus, session: Session, request: Request) -> None:
 
 
 def _remove_user(bus: Bus, session: Session, request: Request) -> None:
-    user = _required(request.named(), "user")
+    user = _read_login(bus, request.named(), "user")
     _change_users(bus, session, request, lambda users, actor: users.remove_user(actor, user))
 
 

@@ -232,6 +232,13 @@ class Config(Limits):
     handshake_s: float = _setting(
         10.0, read_seconds, "S", "how long a TLS or WebSocket handshake or an HTTP request may take", reload=True
     )
+    linger_ms_max: int = _setting(
+        10_000,
+        read_count,
+        "N",
+        "milliseconds for which requests of a peer that has closed are still handled",
+        reload=True,
+    )
     logins_waiting_max: int = _setting(1_000, read_count, "N", "logins that wait for their password check", reload=True)
     logins_known_max: int = _setting(
         10_000, read_count, "N", "users and addresses that are remembered for good or failed logins", reload=True

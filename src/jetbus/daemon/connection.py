@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import logging
 import math
+import select
+import socket
 from collections.abc import Sequence
 from time import monotonic as clock
 from time import thread_time as processor_time
@@ -100,6 +102,7 @@ class Connection(asyncio.Protocol):
         """Processor time that what it has sent needed in turns among the heavy connections."""
         self._ended = False
         """The peer will send nothing more, and leaves when all that it sent is handled."""
+        self._linger_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -169,6 +172,7 @@ class Connection(asyncio.Protocol):
         # the answers any more, which resets the connection. A reset without that drops what waits.
         if (exc is None or self._ended) and self._has_rest():
             self._ended = True
+            self._linger()
             return
         self._leave()
         self._forget()
@@ -204,9 +208,17 @@ class Connection(asyncio.Protocol):
         """Leave, or stay half open until the next turns have handled all that was sent."""
         self._catch_up()
         self._ended = self._has_rest()
-        if not self._ended:
+        if self._ended:
+            self._linger()
+        else:
             self._leave()
         return self._ended
+
+    def _linger(self) -> None:
+        """Handle what the peer has sent before it closed for ``linger_ms_max`` at the most."""
+        if self._linger_timer is None:
+            seconds = self._daemon.config.linger_ms_max / 1e3
+            self._linger_timer = self._daemon.loop.call_later(seconds, self._drop_rest)
 
     def _has_rest(self) -> bool:
         """Return True if something that the peer has sent waits for its next turn."""
@@ -215,6 +227,8 @@ class Connection(asyncio.Protocol):
 
     def _leave(self) -> None:
         """Remove the peer from the bus as soon as it is known to be gone: closing may wait for what is yet to write."""
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         if not self._left:
             self._left = True
             self._daemon.losing(self)
@@ -339,6 +353,9 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None or session.closed or (session.held and not session.turn_over):
             return
+        # Nothing is read from it now, so that the end of what it sends is not seen otherwise.
+        if self._linger_timer is None and _has_closed(self.transport.get_extra_info("socket")):
+            self._linger()
         used_s = processor_time()
         self._turns.serve()
         self._bus.turn_ends = ends
@@ -360,6 +377,14 @@ class Connection(asyncio.Protocol):
             self._finish()
         elif not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _drop_rest(self) -> None:
+        """Leave, although not all that the peer has sent is handled."""
+        allowed = self._daemon.config.linger_ms_max
+        log.warning("%s has closed, and its requests take longer than linger_ms_max = %d", self.outbox.label, allowed)
+        self._bus.limit_hits["linger_ms_max"] += 1
+        self._on_abort()
+        self._finish()
 
     def _finish(self) -> None:
         """Leave, now that all that the peer has sent is handled."""
@@ -839,6 +864,15 @@ BINARY_SUBPROTOCOL = "jet-binary"
 def _select_subprotocol(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
     known = [name for name in offered if name in ("jet", BINARY_SUBPROTOCOL)]
     return known[0] if known else None
+
+
+def _has_closed(sock: socket.socket | None) -> bool:
+    """Return True if the other end has closed the connection, or its half, whatever is still to be read."""
+    if sock is None or sock.fileno() < 0 or not hasattr(select, "POLLRDHUP"):
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _function(message: bytes) -> int:
