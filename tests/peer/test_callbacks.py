@@ -67,6 +67,7 @@ REQUESTS: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
     "get": (lambda call: call("pump/speed"), lambda value: isinstance(value, int)),
     "get_all": (lambda call: call("pump/speed"), lambda found: found.keys() == {"pump/speed"}),
     "history": (lambda call: call("pump/speed"), lambda table: table["num"].to_pylist()[0] == 0),
+    "frame": (lambda call: call("pump/speed"), lambda frame: list(frame.columns) == ["pump/speed"]),
     "tree": (lambda call: call(text="pump/speed"), lambda table: table["path"].to_pylist() == ["pump/speed"]),
     "fetch": (lambda call: call("pump/speed"), lambda fetch: isinstance(fetch, jetbus.Fetch | jetbus.FetchAsync)),
     "mirror": (lambda call: call("pump/speed"), lambda mirror: isinstance(mirror, jetbus.Mirror | jetbus.MirrorAsync)),

@@ -326,7 +326,8 @@ def check_matches(rules: Sequence[Rule], known: Collection[str], when: str, list
 def show_rule(rule: Rule) -> str:
     """Return the paths of a rule as people write them.
 
-    >>> show_rule(make_rule("plant/*/speed value>7")), show_rule(make_rule(starts_with="plant/"))
+    >>> from jetbus.rules import rule
+    >>> show_rule(rule("plant/*/speed value>7")), show_rule(rule(starts_with="plant/"))
     ('plant/*/speed', 'plant/**')
     """
     if rule.exact_paths:
