@@ -131,6 +131,15 @@ def is_told_together(block: Block, place: Place) -> None:
         assert peer.receive() == message
 
 
+def is_told_of_a_node(block: Block, place: Place) -> None:
+    """A node is told with its first element to whoever asks for nodes."""
+    (message,) = messages(block)
+    with place.daemon.connect() as owner, place.daemon.connect() as peer:
+        peer.result("fetch", {"id": message["method"], "nodes": True})
+        owner.result("add", {"path": f"{message['params']['path']}/temp", "value": 21})
+        assert peer.receive() == message
+
+
 def is_told_sorted(block: Block, place: Place) -> None:
     """One that comes between two others is told with the one that it moves."""
     (message,) = messages(block)
@@ -246,7 +255,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "docs/howto/cjet.md: Users": (is_added,),
     "docs/howto/secure.md: 5. Change the rules": (has_users,),
     "docs/howto/service.md: With systemd": (configures,),
-    "docs/protocol.md: Events": (is_told, is_told_together),
+    "docs/protocol.md: Events": (is_told, is_told_together, is_told_of_a_node),
     "docs/protocol.md: Looking back": (looks_back,),
     "docs/protocol.md: Requests to an owner": (reaches_the_owner,),
     "docs/protocol.md: Schemas": (is_told_with_schema, refuses_by_schema),
