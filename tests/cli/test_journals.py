@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import jetbus
-from jetbus.cli.journals import open_daemon
+from jetbus.cli.journals import open_daemon, open_source
 from jetbus.cli.target import Target
 from jetbus.journal import NoJournal, Settings, Writer
 from jetbus.journal.instants import US_PER_S, read_instant, wall_clock_us, write_instant
+from jetbus.peer.simple import SimplePeer
 from support.daemon import Daemon
 from support.jet import Done, Jet
 from support.plant import record, url_of
@@ -575,6 +577,28 @@ def test_page_by_page(plant_daemon: Daemon, owner: jetbus.Peer, transport: str) 
             ]
             assert [row["value"] for row in pages.history(f"{path}0", pages.pin("-1h"))] == [*"00123456"]
             assert pages.as_of("-1d") == []
+
+
+class FarTarget(Target):
+    """Address of a daemon to which the way is long."""
+
+    began_us = 0
+
+    def connect(self, name: str = "jet") -> SimplePeer:
+        FarTarget.began_us = wall_clock_us()
+        while wall_clock_us() < FarTarget.began_us + US_PER_S // 2:
+            pass
+        return super().connect(name)
+
+
+def test_relative_instants_mean_the_moment_of_the_command(plant_daemon: Daemon, owner: jetbus.Peer) -> None:
+    """``--since -10s`` is ten seconds before the command began, however long it takes to connect, for every rule."""
+    owner.add_state("past/far", 1)
+    target = FarTarget(url_of(plant_daemon))
+    with click.Context(click.Command("history")), open_source(target, None, "-10s") as source:
+        windows = [source.pin("-10s")[None] for _ in range(3)]
+        assert all((one.since_us or 0) <= FarTarget.began_us - 10 * US_PER_S for one in windows)
+        assert all((one.since_us or 0) > FarTarget.began_us - 15 * US_PER_S for one in windows)
 
 
 def test_only_dropped_events_have_no_time() -> None:

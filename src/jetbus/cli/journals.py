@@ -111,14 +111,16 @@ class JournalSource:
     """The journals that a command asks: one of a daemon, or those in a folder, by the names of their buses.
 
     Rows have the columns of the journal, with ``bus`` if there are several buses. All that one source is asked means
-    the moment at which it was opened.
+    one moment: when the command began, or else when the source was made.
     """
 
-    def __init__(self, journals: Mapping[str | None, Ask], *, page_rows: int | None = None) -> None:
+    def __init__(
+        self, journals: Mapping[str | None, Ask], asked: AskedAt | None = None, *, page_rows: int | None = None
+    ) -> None:
         self._journals = journals
         self._page_rows = page_rows
         """Rows requested per page; None leaves it to the daemon."""
-        self._asked = AskedAt()
+        self._asked = asked or AskedAt()
 
     def _run(self, bus: str | None, query: Query[Result]) -> Result:
         return run_query(query, self._journals[bus])
@@ -177,17 +179,17 @@ class JournalSource:
         return self._run(bus, read_time(seq))
 
 
-def open_folder(folder: str) -> JournalSource:
+def open_folder(folder: str, asked: AskedAt | None = None) -> JournalSource:
     """Open the journals in a folder, or in all that a pattern matches."""
     import jetbus.journal
     from jetbus.journal.source import FolderAnswers
 
     journals = jetbus.journal.open(folder).split()
     several = len(journals) > 1
-    return JournalSource({bus if several else None: FolderAnswers(one) for bus, one in journals.items()})
+    return JournalSource({bus if several else None: FolderAnswers(one) for bus, one in journals.items()}, asked)
 
 
-def open_daemon(peer: SimplePeer, page_rows: int | None = None) -> JournalSource:
+def open_daemon(peer: SimplePeer, page_rows: int | None = None, asked: AskedAt | None = None) -> JournalSource:
     """Open the journal of a daemon."""
     # Only jetd keeps a journal; other daemons would just say that a method does not exist.
     peer.check_jetbus("look back")
@@ -195,12 +197,18 @@ def open_daemon(peer: SimplePeer, page_rows: int | None = None) -> JournalSource
     def ask(request: JournalRequest) -> Json:
         return read_value(peer.call(request.path, request.params))
 
-    return JournalSource({None: ask}, page_rows=page_rows)
+    return JournalSource({None: ask}, asked, page_rows=page_rows)
 
 
 @contextmanager
-def open_source(bus: Target, folder: str | None, *instants: str | None) -> Iterator[JournalSource]:
-    """Open a journal: that in a folder if one is given, else the daemon's. Instants are checked first."""
+def open_source(
+    bus: Target, folder: str | None, *instants: str | None, asked: AskedAt | None = None
+) -> Iterator[JournalSource]:
+    """Open a journal: that in a folder if one is given, else the daemon's. Instants are checked first.
+
+    They mean the moment ``asked``, by default now: before a connection is made, which may take its time.
+    """
+    asked = asked or AskedAt()
     with explain_errors():
         # Before the connection, so that a mistyped instant is found even if no daemon is running.
         for instant in instants:
@@ -209,11 +217,11 @@ def open_source(bus: Target, folder: str | None, *instants: str | None) -> Itera
         # Whoever names a bus on the command line means its journal, whatever the environment says.
         found = folder or ("" if is_bus_named() else os.environ.get("JET_JOURNAL"))
         if found:
-            yield open_folder(found)
+            yield open_folder(found, asked)
             return
         with bus.connect() as peer:
             try:
-                yield open_daemon(peer)
+                yield open_daemon(peer, asked=asked)
             except NoJournal:
                 text = f"the daemon at {peer.url} keeps no journal; start it with `jetd --journal DIR`,"
                 raise Failure(f"{text} or read another journal with --journal DIR", Code.NOT_FOUND) from None

@@ -15,6 +15,7 @@ from jetbus.cli.errors import Code, Failure, escape, usage_error
 from jetbus.cli.journals import INSTANT, check_begin, check_range, journal_option, open_source, to_record
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
+from jetbus.journal.source import AskedAt
 from jetbus.peer.restore import MISSING, Difference, compare_values
 from jetbus.peer.subscription import matches
 
@@ -42,7 +43,8 @@ def diff(bus: Target, form: str | None, a: str, b: str, rules: tuple[str, ...], 
     # Only two instants have an order; files and buses may be compared either way.
     if _is_instant(a) and _is_instant(b):
         check_range(a, b, ("", ""))
-    before, after = (_read_side(side, rules, bus, folder) for side in (a, b))
+    asked = AskedAt()  # both sides mean the same moment
+    before, after = (_read_side(side, rules, bus, folder, asked) for side in (a, b))
     if rules and not before and not after:
         what = " or ".join(map(escape, rules))
         raise Failure(f"nothing matches {what} on either side; `jet diff {a} {b}` compares everything", Code.NOT_FOUND)
@@ -63,7 +65,7 @@ def _is_instant(text: str) -> bool:
     return "://" not in text and not Path(text).is_file()
 
 
-def _read_side(text: str, rules: Sequence[str], bus: Target, folder: str | None) -> dict[str, Any]:
+def _read_side(text: str, rules: Sequence[str], bus: Target, folder: str | None, asked: AskedAt) -> dict[str, Any]:
     """Return the values of one side of a comparison, by path."""
     wanted = read_rules(rules)
     if "://" in text:
@@ -72,7 +74,7 @@ def _read_side(text: str, rules: Sequence[str], bus: Target, folder: str | None)
     if not _is_instant(text):
         values = _read_file(Path(text))
         return {path: values[path] for path in values if any(matches(rule, path, values[path]) for rule in wanted)}
-    with open_source(bus, folder, text) as then:
+    with open_source(bus, folder, text, asked=asked) as then:
         check_begin(then, text)
         rows = map(to_record, then.as_of(text, rules))
         # Methods have no value that could differ.
