@@ -25,6 +25,9 @@ from jetbus.journal.source import (
 )
 from jetbus.radar.archive import BusArchive
 from jetbus.rules import rule
+from jetbus.spark.journals import Wanted
+from jetbus.spark.options import DaemonAddress
+from jetbus.spark.remote import DaemonBus
 from jetbus.testing import RunningDaemon, running_daemon
 
 BUSY_PER_S = 5_000
@@ -96,6 +99,7 @@ READERS: dict[str, Callable[[jetbus.Peer, RunningDaemon], int]] = {
     "Peer.frame": lambda peer, _daemon: int(peer.frame("busy", every="1ms")["busy"].iloc[-1]) + 1,
     "jet history": lambda _peer, daemon: _read_by_command(daemon),
     "Radar": lambda _peer, daemon: _read_by_radar(daemon),
+    "a task of Spark": lambda _peer, daemon: _read_by_task(daemon),
 }
 
 
@@ -112,6 +116,15 @@ def _read_by_radar(daemon: RunningDaemon) -> int:
         return sum(batch.num_rows for batch in found)
     finally:
         archive.close()
+
+
+def _read_by_task(daemon: RunningDaemon) -> int:
+    bus = DaemonBus(DaemonAddress(daemon.url))
+    try:
+        wanted = Wanted(("seq",), rule(equals="busy"))
+        return sum(batch.num_rows for batch in bus.events(wanted, *bus.ends()))
+    finally:
+        bus.close()
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
