@@ -433,12 +433,10 @@ def _get(bus: Bus, session: Session, request: BinaryRequest) -> bytes | None:
         return _encode_entry(element.fetch_only_for(auth), element, asked.encode(element))
 
     def respond(found: list[Any]) -> None:
-        if rule.sort is not None:
-            found = [encode(element) for _, element in services.sort(rule.sort, auth, found)]
         if request.id:
             session.send(binary.encode_response(request.id, _encode_entries(found)))
 
-    services.find(bus, session, request.id, rule, encode if rule.sort is None else services.itself, respond)
+    services.find(bus, session, request.id, rule, encode, respond)
     return None
 
 

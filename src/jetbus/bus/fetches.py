@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from jetbus.bus.access import Access, Auth
 from jetbus.bus.audiences import (
@@ -29,6 +29,7 @@ from jetbus.bus.nodes import Nodes
 from jetbus.bus.ports import Outbox
 from jetbus.bus.replay import PastElement
 from jetbus.bus.session import Session
+from jetbus.bus.sorting import Entry
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons
 from jetbus.rules import Rule
@@ -101,14 +102,15 @@ class Fetches:
         prepared: Audience,
         wanted: list[Element] | None = None,
         matched: set[Element] | None = None,
+        entries: list[Entry] | None = None,
     ) -> Audience:
-        """Make a session a member of an audience; ``wanted`` and ``matched`` are its elements, if they are known."""
+        """Make a session a member of an audience; the lists are its elements and sorted entries, if they are known."""
         session.account.add_fetch(fetch_id, prepared.rule)
         # An equal fetch of another peer may have joined while this one was prepared.
         audience = self.audiences.get(prepared.key, prepared)
         # What ``Preparation`` has found spares the search, but only a new audience needs it.
         if audience is prepared and audience.key not in self.audiences:
-            self._enlist(audience, wanted, matched)
+            self._enlist(audience, wanted, matched, entries)
         self._admit(session, fetch_id, audience)
         return audience
 
@@ -194,9 +196,13 @@ class Fetches:
         )
 
     def _enlist(
-        self, audience: Audience, wanted: list[Element] | None = None, matched: set[Element] | None = None
+        self,
+        audience: Audience,
+        wanted: list[Element] | None = None,
+        matched: set[Element] | None = None,
+        entries: list[Entry] | None = None,
     ) -> None:
-        """Add a new audience; ``wanted`` and ``matched`` say which elements it is about, where that is known."""
+        """Add a new audience; the lists say which elements it is about, where that is known."""
         # All that may be too much work comes first, while there is nothing to undo.
         elements = self._find_elements(audience) if wanted is None else wanted
         if audience.value_test is not None:
@@ -211,7 +217,10 @@ class Fetches:
             self._enter_view(audience)
         finish(_update_audiences(elements, lambda before: (*before, audience)))
         if audience.sorted_matches is not None:
-            audience.sorted_matches.fill(element for element in elements if self._matches(audience, element))
+            if entries is None:
+                matching = [element for element in elements if self._matches(audience, element)]
+                entries = list(map(audience.sorted_matches.entry, matching))
+            audience.sorted_matches.fill(entries)
 
     def _delist(self, audience: Audience) -> None:
         del self.audiences[audience.key]
@@ -514,7 +523,7 @@ class Preparation:
         self._choose_audience = choose_audience
         self._audience = choose_audience()
         self._known: dict[Element, _Known] = {}
-        """State of an element, and its frame; False where its path, True where its value differs."""
+        """State of an element, and its frame or sorted entry; False where its path, True where its value differs."""
 
     def steps(self) -> Iterator[None]:
         """Look at all elements, a few in each step."""
@@ -524,13 +533,17 @@ class Preparation:
                 yield
             known[element] = element.value, element.description, element.meta, element.access, look(element)
 
-    def _look(self, element: Element) -> bytes | bool:
+    def _look(self, element: Element) -> bytes | Entry | bool:
         audience, path = self._audience, element.path
         rule = audience.rule
         meter.spend(1 + len(rule.value))
         if not rule.matches_path(path) or (is_daemons(path) and not rule.sees_daemon) or not audience.accepts(element):
             return False
-        return audience.encode_add(element, self._fetch_id) if audience.matches_value(element) else True
+        if not audience.matches_value(element):
+            return True
+        if audience.sorted_matches is not None:
+            return audience.sorted_matches.entry(element)
+        return audience.encode_add(element, self._fetch_id)
 
     @property
     def has_methods(self) -> bool:
@@ -556,7 +569,9 @@ class Preparation:
     def join(self) -> list[bytes]:
         """Join the audience and return the frames that announce the present elements."""
         self._renew()
-        wanted, matched, frames = [], set(), []
+        wanted, matched = [], set()
+        frames: list[bytes] = []
+        entries: list[Entry] = []
         for element in self._tree.candidates(self._audience.rule):
             value, description, meta, access, seen = self._known.get(element, _UNKNOWN)
             # Nothing is changed in place, so identity tells whether anything has happened since the step.
@@ -572,10 +587,13 @@ class Preparation:
             wanted.append(element)
             if seen is not True:
                 matched.add(element)
-                frames.append(seen)
-        audience = self._fetches.join_prepared(self._session, self._fetch_id, self._audience, wanted, matched)
+                if isinstance(seen, bytes):
+                    frames.append(seen)
+                else:
+                    entries.append(seen)
+        audience = self._fetches.join_prepared(self._session, self._fetch_id, self._audience, wanted, matched, entries)
         if audience.sorted_matches is not None:
-            # A sorted fetch begins with one list; the frames of single elements are not needed.
+            # A sorted fetch begins with one list.
             return [audience.encode_sorted(audience.sorted_matches, self._fetch_id)]
         return [*self._fetches.initial_nodes(audience, self._fetch_id), *frames]
 
@@ -588,5 +606,5 @@ class PreparedFetch(NamedTuple):
     events_first: bool
 
 
-_Known = tuple[bytes | None, Description, Meta | None, Access | None, bytes | bool]
+_Known: TypeAlias = "tuple[bytes | None, Description, Meta | None, Access | None, bytes | Entry | bool]"
 _UNKNOWN: _Known = (b"unknown", UNDESCRIBED, None, None, False)

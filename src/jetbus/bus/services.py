@@ -16,7 +16,7 @@ import jetbus
 from jetbus.bus.descriptions import NOTHING_ASKED, UNDESCRIBED, Asked, Description, Meta, read_asked
 from jetbus.bus.fetches import FetchOptions, PreparedFetch
 from jetbus.bus.replay import PastElement, get_past, read_past_instant, replay
-from jetbus.bus.sorting import SortedMatches
+from jetbus.bus.sorting import sort_key
 from jetbus.errors import (
     AlreadyFetching,
     EncodingNotSupported,
@@ -32,14 +32,14 @@ from jetbus.errors import (
 )
 from jetbus.json_types import Json, JsonObject
 from jetbus.paths import SEPARATORS, is_daemons
-from jetbus.rules import EVERYTHING, Rule, Sort, read_matcher, read_rule
+from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
 from jetbus.rules.work import meter
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
-from jetbus.wire.notifications import encode_entry, encode_list, encode_past_entry, encode_sorted_entry
+from jetbus.wire.notifications import encode_entry, encode_list, encode_past_entry, encode_sorted_halves
 
 if TYPE_CHECKING:
-    from jetbus.bus.access import Access, Auth
+    from jetbus.bus.access import Access
     from jetbus.bus.bus import Bus
     from jetbus.bus.ports import Users
     from jetbus.bus.session import Session
@@ -215,19 +215,18 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
         members = b"" if asked is None else asked.encode(element)
         return encode_entry(element, element.fetch_only_for(auth), members)
 
+    def encode_halves(element: Element) -> tuple[bytes, bytes]:
+        members = b"" if asked is None else asked.encode(element)
+        return encode_sorted_halves(element, element.fetch_only_for(auth), members)
+
     def answer(found: list[Any]) -> None:
         if rule.sort is not None:
-            found = [
-                encode_sorted_entry(
-                    position, element, element.fetch_only_for(auth), b"" if asked is None else asked.encode(element)
-                )
-                for position, element in sort(rule.sort, auth, found)
-            ]
+            found = [b"%b%d%b" % (head, at, tail) for at, (head, tail) in enumerate(found, rule.sort.first)]
         if request.id:
             session.answer(bus.encode_response_id(session, request), encode_list(found))
 
-    looks = encode if rule.sort is None else itself
-    find(bus, session, bus.encode_response_id(session, request), rule, looks, answer, skip_methods=request.by_jsonrpc)
+    form = encode if rule.sort is None else encode_halves
+    find(bus, session, bus.encode_response_id(session, request), rule, form, answer, skip_methods=request.by_jsonrpc)
     return None
 
 
@@ -258,11 +257,14 @@ def find(
     *,
     skip_methods: bool = False,
 ) -> None:
-    """Answer what a rule matches now, of what the session may see, each as ``encode`` returns it."""
+    """Answer what a rule matches now, of what the session may see, each as ``encode`` returns it.
+
+    What a sorted get takes most time for, keys and encoding, is done in steps; the last step only sorts.
+    """
     if rule.sees_daemon:
         bus.refresh()
     matches_path, test, auth, sees_daemon = rule.matches_path, rule.matches_value, session.auth, rule.sees_daemon
-    units = 1 + len(rule.value)
+    units, sorts = 1 + len(rule.value), rule.sort
 
     def look(element: Element) -> Any:
         meter.spend(units)
@@ -274,9 +276,16 @@ def find(
             or (test is not None and not _passes(test, element))
         ):
             return None
-        return encode(element)
+        encoded = encode(element)
+        return encoded if sorts is None else (sort_key(sorts, element), element.number, encoded)
 
-    bus.begin_task(session, request_id, limit_work(bus, _find_in_steps(bus, rule, look, answer)))
+    def answer_sorted(found: list[Any]) -> None:
+        if sorts is not None:
+            found.sort()  # numbers of elements are unique, so that encoded ones are never compared
+            found = [encoded for _, _, encoded in found[sorts.first - 1 : sorts.last]]
+        answer(found)
+
+    bus.begin_task(session, request_id, limit_work(bus, _find_in_steps(bus, rule, look, answer_sorted)))
 
 
 def _find_in_steps(
@@ -313,17 +322,6 @@ def _find_in_steps(
 
 
 _UNKNOWN = (b"unknown", UNDESCRIBED, None, None, None)
-
-
-def itself(element: Element) -> Element:
-    return element
-
-
-def sort(by: Sort, auth: Auth | None, found: list[Element]) -> list[tuple[int, Element]]:
-    """Sort elements as a sorted get does and return the visible ones with their positions."""
-    matches = SortedMatches(by, auth)
-    matches.fill(found)
-    return matches.visible()
 
 
 def _passes(test: Callable[[Any], bool], element: Element) -> bool:

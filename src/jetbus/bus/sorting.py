@@ -53,14 +53,14 @@ class _Descending:
     __hash__ = None  # type: ignore[assignment]
 
 
-_Entry: TypeAlias = "tuple[Any, int, Element]"
+Entry: TypeAlias = "tuple[Any, int, Element]"
 """Key, number and element. Numbers are unique, so comparing two entries never gets as far as the elements."""
 
 
 class _Entries:
     """Entries in order, as a list of sorted blocks."""
 
-    def __init__(self, entries: Iterable[_Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
         ordered = sorted(entries)
         half = BLOCK_ENTRIES_MAX // 2
         self._blocks = [ordered[at : at + half] for at in range(0, len(ordered), half)]
@@ -70,7 +70,7 @@ class _Entries:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, entry: _Entry, last: int) -> int:
+    def add(self, entry: Entry, last: int) -> int:
         """Add an entry and return its position, or some position behind ``last`` where it is behind that."""
         self._count += 1
         if not self._blocks:
@@ -90,7 +90,7 @@ class _Entries:
             self._highest[at : at + 1] = [block[half - 1], block[-1]]
         return position
 
-    def remove(self, entry: _Entry, last: int) -> int:
+    def remove(self, entry: Entry, last: int) -> int:
         """Remove an entry and return the position it had, or some position behind ``last``."""
         self._count -= 1
         at = bisect_left(self._highest, entry)
@@ -104,9 +104,9 @@ class _Entries:
             del self._blocks[at], self._highest[at]
         return position
 
-    def between(self, first: int, last: int) -> list[_Entry]:
+    def between(self, first: int, last: int) -> list[Entry]:
         """Return the entries at the positions ``first`` to ``last``."""
-        found: list[_Entry] = []
+        found: list[Entry] = []
         skip, wanted = first - 1, last - first + 1
         for block in self._blocks:
             if skip >= len(block):
@@ -132,6 +132,15 @@ class _Entries:
         return position
 
 
+def sort_key(sort: Sort, element: Element) -> Any:
+    """Return the key by which a sorted fetch or get compares an element with others."""
+    value = element.value
+    key = sort.key(element.path, None if sort.by is None or value is None else jsonrpc.loads(value))
+    if not sort.descending:
+        return key
+    return _Descending(key) if isinstance(key, str) else -key
+
+
 class SortedMatches:
     """All matches of a sorted fetch in order, and the range of positions that its members see."""
 
@@ -141,19 +150,14 @@ class SortedMatches:
         self.asked: Asked | None = None
         """Parts of descriptions that entries have, None for nothing."""
         self._entries = _Entries()
-        self._entry_of: dict[Element, _Entry] = {}
+        self._entry_of: dict[Element, Entry] = {}
         self._count = 0
 
-    def fill(self, elements: Iterable[Element]) -> None:
-        """Begin with these matches."""
-        self._entry_of = {element: self._entry(element) for element in elements}
+    def fill(self, entries: Iterable[Entry]) -> None:
+        """Begin with the entries of these matches."""
+        self._entry_of = {entry[2]: entry for entry in entries}
         self._entries = _Entries(self._entry_of.values())
         self._count = self._count_visible()
-
-    def visible(self) -> list[tuple[int, Element]]:
-        """Return the visible entries with their positions."""
-        first, last = self._sort.first, self._sort.last
-        return [(at, element) for at, (_, _, element) in enumerate(self._entries.between(first, last), first)]
 
     def encode_all(self) -> bytes:
         """Return a message that is right whatever was sent before: all visible entries, even if there are none."""
@@ -172,7 +176,7 @@ class SortedMatches:
         if old is not None:
             moved.append(self._entries.remove(old, last))
         if kind != "remove":
-            new = self._entry_of[element] = self._entry(element)
+            new = self._entry_of[element] = self.entry(element)
             moved.append(self._entries.add(new, last))
         if not moved:
             # The removal of an element that never matched.
@@ -190,12 +194,9 @@ class SortedMatches:
     def _count_visible(self) -> int:
         return max(0, min(len(self._entries), self._sort.last) - self._sort.first + 1)
 
-    def _entry(self, element: Element) -> _Entry:
-        value = element.value
-        key = self._sort.key(element.path, None if self._sort.by is None or value is None else jsonrpc.loads(value))
-        if self._sort.descending:
-            key = _Descending(key) if isinstance(key, str) else -key
-        return key, element.number, element
+    def entry(self, element: Element) -> Entry:
+        """Return the entry of an element as it is now."""
+        return sort_key(self._sort, element), element.number, element
 
     def encode(self, start: int, end: int) -> bytes:
         """Return a message with the entries at these positions, none if the last comes before the first."""

@@ -73,9 +73,15 @@ def encode_past_entry(entry: Entry, fetch_only: bool, ts: str, members: bytes = 
 
 def encode_sorted_entry(position: int, entry: Entry, fetch_only: bool, members: bytes = b"") -> bytes:
     """Encode an entry of a sorted fetch or get, at a position counted from 1."""
+    head, tail = encode_sorted_halves(entry, fetch_only, members)
+    return b"%b%d%b" % (head, position, tail)
+
+
+def encode_sorted_halves(entry: Entry, fetch_only: bool, members: bytes = b"") -> tuple[bytes, bytes]:
+    """Encode an entry of a sorted get as the parts before and behind its position, which is not known yet."""
     value = b"" if entry.value is None else b',"value":' + entry.value
     flag = _FETCH_ONLY if fetch_only else b""
-    return b'{"path":%b%b,"index":%d%b%b}' % (entry.path_json, value, position, flag, members)
+    return b'{"path":%b%b,"index":' % (entry.path_json, value), b"%b%b}" % (flag, members)
 
 
 PLAIN_SORTED_ENTRY = b'{"path":%b,"value":%b,"index":%d}'
