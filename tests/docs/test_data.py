@@ -249,6 +249,7 @@ def configures_the_journal(block: Block, place: Place) -> None:
 Use = Callable[[Block, Place], None]
 USES: dict[str, tuple[Use, ...]] = {
     "docs/daemon.md: Settings": (configures,),
+    "docs/daemon.md: Memory": (configures,),
     "docs/daemon.md: Users and access groups": (is_sent, has_users),
     "docs/daemon.md: Rights by path": (has_users,),
     "docs/history-reference.md: Densities": (configures_the_journal,),
