@@ -22,10 +22,11 @@ from pyspark.sql import SparkSession
 
 from jetbus.spark import BadOption, NotTables, Pipeline, attach
 from jetbus.spark.clock import Position
+from jetbus.spark.footers import WrittenFile, find_files
 from jetbus.spark.location import Location, read_location
 from jetbus.spark.maintenance import list_batches
 from jetbus.spark.schemas import TABLES
-from jetbus.spark.store import Store, WrittenFile, delta_schema, read_progress
+from jetbus.spark.store import Store, delta_schema, read_progress
 from support.spark import reference
 from support.spark.compare import assert_same, rows_of
 from support.spark.journals import numbers, write_events
@@ -95,17 +96,24 @@ def test_other_tools_read_the_tables(past: RecordedBuses) -> None:
 
 
 def test_commits_tell_their_batch_and_what_files_hold(past: RecordedBuses) -> None:
-    """Each commit has the number of its batch as transaction, and least and greatest time and seq of each file."""
+    """Each commit has the number of its batch as transaction, and of each file when it was written and what it holds.
+
+    These are the least and greatest time, seq and path, and how many cells of each column are null.
+    """
     for name in ("events", "history", "rollups", "alarms", "batches"):
         assert DeltaTable(past.tables / name).transaction_version("jetbus") == 2
     for name in ("events", "history"):
         time, table = str(TABLES[name].time), DeltaTable(past.tables / name)
         for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
             rows = pq.read_table(past.tables / name / file["path"], partitioning=None)
-            for column in ("seq", time):
-                cells = rows[column].to_pylist()
+            for column in ("seq", time, "path"):
+                cells = [cell for cell in rows[column].to_pylist() if cell is not None]
                 assert (file[f"min.{column}"], file[f"max.{column}"]) == (min(cells), max(cells))
+            for column in ("seq", "path", "num", "quality"):
+                assert file[f"null_count.{column}"] == rows[column].null_count
             assert file["num_records"] == rows.num_rows
+            written_ns = (past.tables / name / file["path"]).stat().st_mtime_ns
+            assert file["modification_time"] == written_ns // 1_000_000
             assert str(file["partition.day"]) == file["path"].split("day=")[1][:10]
 
 
@@ -174,9 +182,10 @@ def written(location: Location, folder: str, count: int) -> WrittenFile:
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
     body = sink.getvalue().to_pybytes()
     uri = f"{folder}/day=2026-03-01/part-0.parquet"
-    path = uri.removeprefix("s3://")
-    put(f"{location.options['AWS_ENDPOINT_URL']}/{path}", body)
-    return WrittenFile("events", uri, len(body), count, {"seq": 0}, {"seq": count - 1})
+    put(f"{location.options['AWS_ENDPOINT_URL']}/{uri.removeprefix('s3://')}", body)
+    (found,) = find_files(location, {folder: "events"}, {})
+    assert (found.rows, found.size_bytes, found.greatest["seq"]) == (count, len(body), count - 1)
+    return found
 
 
 def test_commits_to_an_object_store(bucket: Location) -> None:

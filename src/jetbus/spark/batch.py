@@ -51,13 +51,14 @@ from jetbus.spark.clock import CUTS, TIME, BatchClock, Position, batch_clock
 from jetbus.spark.elements import DESCRIBING, closed_elements, element_rows, open_elements
 from jetbus.spark.errors import DataLoss
 from jetbus.spark.expectations import Expectation, Outcome, Watched, kept_condition, quarantined
+from jetbus.spark.footers import WrittenFile, find_files
 from jetbus.spark.maintenance import find_grown, fold
 from jetbus.spark.requests import MINUTE_US, REQUESTS, complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
-from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, schema_of
+from jetbus.spark.schemas import DOC, TABLES
 from jetbus.spark.sink import STATES_MAX
 from jetbus.spark.sql_text import persist, quote, run, select, write_map
-from jetbus.spark.store import DEFAULT_PARTITION, Store, WrittenFile, day_of, delta_schema
+from jetbus.spark.store import Store, day_of, delta_schema
 from jetbus.spark.tables import with_documents, with_values
 from jetbus.spark.timeline import SIGNS, availability, history, open_paths, timeline
 from jetbus.spark.user_stages import OwnStage
@@ -81,6 +82,8 @@ SMALL_SETTINGS: Mapping[str, str] = MappingProxyType(
 
 Its plans have nothing to adapt, and to generate, compile and load code for them takes longer than interpreting them.
 """
+WRITE_SETTINGS: Mapping[str, str] = MappingProxyType({"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"})
+"""Settings of the session while any batch is computed: footers have no ranges of the former type of instants."""
 FEW_EVENTS = 200_000
 """The paths of a batch with no more events are sent to every executor, instead of sorting all that was carried."""
 SILENT_EVENTS = ("peer", "gone")
@@ -90,8 +93,6 @@ _IS_EVENT = f"(event != '{TIME}')"
 _IS_HISTORY = "(event in ('add', 'change') and kind = 'state' and valid_to is not null)"
 """True for rows of a timeline that are rows of the table of history."""
 _TOTALS = ("events", "signs", "stays", "describes", "schemas", "requests", "foreign")
-_TIMES = ("ts", "valid_from", "window_start", "since")
-"""The time columns of the tables; statistics of files are made of them and of ``seq``."""
 
 
 Job = Callable[[], object]
@@ -272,7 +273,7 @@ class _Batch:
         made = watched.rows
         if table.time is not None:
             made = made.selectExpr("*", f"if({watched.is_kept}, {day_of(table.time)}, null) as day")
-        # Rows without a day come into Hive's default partition, which ``_written`` leaves out.
+        # Rows without a day come into Hive's default partition, which ``find_files`` leaves out.
         made.write.partitionBy(*table.partitions).parquet(folder)
         outcomes = watched.outcomes()
         self.outcomes += outcomes
@@ -305,28 +306,10 @@ class _Batch:
         return self._gather(rows) if rows is not None and is_few else rows
 
     def files(self) -> list[WrittenFile]:
-        """Find the files that were written, through Spark, with the range of their times and seqs."""
-        tables = {folder.rsplit("/", 1)[-1]: name.partition("/")[0] for name, folder in self.folders.items()}
-        standard = [folder for name, folder in self.folders.items() if name.partition("/")[0] in self._ranged]
-        # Columns of other tables may have these names and other types.
-        others = [folder for folder in self.folders.values() if folder not in standard]
-        self._describe("files")
-        # Asked of Spark and not of the file system, because the driver may not see the disks of the executors.
-        ranges = [*self._find(standard, ("seq", *_TIMES)), *self._find(others, ())]
-        return [file for row in ranges if (file := _written(row, tables)) is not None]
-
-    _ranged = frozenset((*TABLES, *(f"carried_{name}" for name in CARRIED)))
-
-    def _find(self, folders: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
-        """Collect a row for each file below some folders, with the least and greatest values of some columns."""
-        if not folders:
-            return []
-        schema = schema_of(tuple(Column(name, "bigint" if name == "seq" else "timestamp", "") for name in names))
-        rows = self.spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*folders)
-        rows = self._gather(rows.selectExpr("_metadata.file_path as file", "_metadata.file_size as bytes", *names))
-        ranges = [f"{word}({name}) as {word}_{name}" for name in names for word in ("min", "max")]
-        found = run(select("{rows}", "file", "bytes", "count(*) as rows", *ranges, group="file, bytes"), rows=rows)
-        return [row.asDict() for row in found.collect()]
+        """Find the files that were written, with the ranges of their columns."""
+        tables = {folder: name.partition("/")[0] for name, folder in self.folders.items()}
+        times = {name: table.time for name, table in self.store.tables.items()}
+        return find_files(self.store.location, tables, times)
 
     # -- events
 
@@ -561,7 +544,7 @@ def _run_all(jobs: Sequence[Job]) -> None:
 @contextmanager
 def settings_for(spark: SparkSession, *, is_small: bool) -> Iterator[None]:
     """Set a session to the size of a batch for a while."""
-    settings = SMALL_SETTINGS if is_small else {}
+    settings = {**WRITE_SETTINGS, **(SMALL_SETTINGS if is_small else {})}
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -579,19 +562,3 @@ def after_seqs(rows: DataFrame, seqs: Mapping[str, int]) -> DataFrame:
     """Leave out events that are in the tables already; time rows stay."""
     known = write_map({bus: f"{seq}L" for bus, seq in seqs.items()})
     return run(select("{rows}", "*", where=f"not {_IS_EVENT} or seq > coalesce({known}[bus], -1)"), rows=rows)
-
-
-def _written(row: Mapping[str, Any], tables: Mapping[str, str]) -> WrittenFile | None:
-    """Return a file of a table, None for one whose rows are no part of it; ``tables`` are named by their folders."""
-    uri: str = row["file"]
-    if f"day={DEFAULT_PARTITION}" in uri:
-        return None
-    table = next(tables[part] for part in uri.split("/") if part in tables)
-    return WrittenFile(
-        table,
-        uri,
-        row["bytes"],
-        row["rows"],
-        {name.removeprefix("min_"): value for name, value in row.items() if name.startswith("min_")},
-        {name.removeprefix("max_"): value for name, value in row.items() if name.startswith("max_")},
-    )

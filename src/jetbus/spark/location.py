@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -53,14 +53,6 @@ class Location:
         for name, value in self.options.items():
             if name in _SPARK_NAMES:
                 spark.conf.set(_SPARK_NAMES[name], value)
-
-    def relative(self, file_uri: str, table: str) -> str:
-        """Return the path of a file within the folder of its table, as a Delta log has it."""
-        # Spark may write the scheme of a URI differently than the user did, so only the paths are compared.
-        root = f"/{urlsplit(self.at(table)).path.strip('/')}/" if "://" in self.uri else f"{self.at(table)}/"
-        path = urlsplit(file_uri).path
-        # Spark escapes what is no letter in the URI of a file; a Delta log does so, too.
-        return path[len(root) :] if path.startswith(root) else unquote(path).removeprefix(root)
 
 
 def read_location(

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -47,15 +47,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetbus.spark.clock import Position, instant, micros
 from jetbus.spark.errors import BadStage, NotTables
+from jetbus.spark.footers import WrittenFile
 from jetbus.spark.location import Location
 from jetbus.spark.schemas import CARRIED, TABLES, Column, Table, schema_of
 
-__all__ = ["Store", "TableProgress", "WrittenFile", "all_tables", "open_table", "read_progress"]
+__all__ = ["Store", "TableProgress", "all_tables", "open_table", "read_progress"]
 
 APPLICATION = "jetbus"
 """The application whose transactions number the batches."""
-DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Folder in which Spark puts rows without a day: these are no rows of a table."""
 COMMITS_AT_ONCE = 4
 _EXTENT = ("batch", "seqs", "clock")
 """Members of a commit that identify its batch: two batches that are alike in them have the same rows."""
@@ -89,17 +88,6 @@ class Appended:
     def is_much(self, files: int, rows: int) -> bool:
         """Return True if it is time to fold."""
         return self.files > files or self.rows > 2 * self.rows_folded + rows
-
-
-class WrittenFile(NamedTuple):
-    """A Parquet file that a batch wrote."""
-
-    table: str
-    uri: str
-    size_bytes: int
-    rows: int
-    least: Mapping[str, Any]
-    greatest: Mapping[str, Any]
 
 
 def all_tables() -> dict[str, Table]:
@@ -426,7 +414,7 @@ class Store:
 
     def _write(self, name: str, files: Sequence[WrittenFile], mode: str, properties: CommitProperties) -> None:
         table, about = self.table(name), self.tables[name]
-        actions: list[AddAction | RemoveAction] = [_add_action(self.location, about, file) for file in files]
+        actions: list[AddAction | RemoveAction] = [_add_action(about, file) for file in files]
         with self._writing(name):
             table.create_write_transaction(
                 actions, mode, delta_schema(about), about.partitions or None, commit_properties=properties
@@ -521,22 +509,18 @@ def delta_schema(table: Table) -> pa.Schema:
     return pa.schema([one.with_metadata({"comment": meanings.get(one.name, "")}) for one in plain])
 
 
-def _add_action(location: Location, table: Table, file: WrittenFile) -> AddAction:
-    path = location.relative(file.uri, file.table)
-    values = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+def _add_action(table: Table, file: WrittenFile) -> AddAction:
+    values = dict(part.split("=", 1) for part in file.path.split("/") if "=" in part)
     # Readers of Delta Lake skip files by these ranges.
     stats = {
         "numRecords": file.rows,
-        "minValues": {name: _stat(value) for name, value in file.least.items() if value is not None},
-        "maxValues": {name: _stat(value) for name, value in file.greatest.items() if value is not None},
-        "nullCount": {},
+        "minValues": {name: _stat(value) for name, value in file.least.items()},
+        "maxValues": {name: _stat(value) for name, value in file.greatest.items()},
+        "nullCount": dict(file.nulls),
     }
     partitions = {name: values[name] for name in table.partitions}
-    return AddAction(path, file.size_bytes, partitions, 0, True, json.dumps(stats))
+    return AddAction(file.path, file.size_bytes, partitions, file.modified_ms, True, json.dumps(stats))
 
 
 def _stat(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    # Spark gives instants without a zone, in the local time of the driver.
-    return instant(micros(value if value.tzinfo else value.astimezone())).isoformat(timespec="microseconds")
+    return instant(micros(value)).isoformat(timespec="microseconds") if isinstance(value, datetime) else value
