@@ -190,8 +190,8 @@ WORDS: dict[str, Word] = {
         others=("high availability", "redundancy", "reconnect"),
     ),
     "upgrade": Word(
-        "Install the new version and start the daemon again: peers come back by themselves.",
-        "howto/service.md",
+        "Install the new version and restart the daemon first; peers come back by themselves.",
+        "howto/upgrade.md",
         others=("update", "new version", "migrate"),
     ),
     "Docker": Word(
