@@ -11,6 +11,7 @@ from jetbus.bus.limits import Limits
 from support.inmemory import Peer
 
 LONG = "x" * 5_000
+LONGER = "x" * 100_000
 
 
 def kept(bus: Bus) -> int:
@@ -94,13 +95,24 @@ def test_what_goes_beyond_is_refused(limit: str) -> None:
     bus = Bus(limits=Limits(**{limit: 3_000}))
     peer = Peer(bus)
     peer.result("add", {"path": "a", "value": 1})
-    error = peer.error("change", {"path": "a", "value": LONG})
+    error = peer.error("change", {"path": "a", "value": LONGER})
     assert error["data"]["reason"] == f"{limit} reached"
-    peer.notify("change", {"path": "a", "value": LONG})
+    peer.notify("change", {"path": "a", "value": LONGER})
     assert bus.tree.elements["a"].value == b"1"
     peer.notify("change", {"path": "a", "value": "short"})
     assert bus.tree.elements["a"].value == b'"short"'
     assert bus.limit_hits[limit] == 2
+
+
+def test_short_requests_pass_when_all_is_full() -> None:
+    """A peer that keeps little can add, set and fetch while others have used up the limit of all."""
+    bus = Bus(limits=Limits(kept_bytes_max=200_000))
+    greedy, healthy = Peer(bus), Peer(bus)
+    greedy.result("add", {"path": "greedy", "value": "x" * 150_000})
+    assert greedy.error("add", {"path": "more", "value": LONGER})["data"]["reason"] == "kept_bytes_max reached"
+    for number in range(40):
+        healthy.result("add", {"path": f"healthy/{number}", "value": number})
+    assert healthy.error("add", {"path": "long", "value": LONGER})["data"]["reason"] == "kept_bytes_max reached"
 
 
 def test_limits_of_addresses() -> None:

@@ -62,6 +62,8 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "number_chars_max": ("7", 7, "8", 8),
     "path_chars_max": ("7", 7, "8", 8),
     "path_depth_max": ("7", 7, "8", 8),
+    "answer_bytes_max": ("7", 7, "8", 8),
+    "search_bytes_max": ("7", 7, "8", 8),
     "elements_max": ("7", 7, "8", 8),
     "members_max": ("7", 7, "8", 8),
     "schema_bytes_max": ("7", 7, "8", 8),

@@ -277,6 +277,40 @@ def test_path_chars_max(limited: Limited) -> None:
     assert daemon.limit_hits("path_chars_max") == 2
 
 
+@pytest.mark.parametrize("service", ["get", "fetch"])
+def test_answer_bytes_max(limited: Limited, service: str) -> None:
+    """A get or fetch whose answer would be too long is refused by name; a part of it is answered."""
+    daemon, witness = limited("--answer-bytes-max", "5000")
+    with daemon.connect() as owner, daemon.connect() as wire:
+        for number in range(10):
+            owner.result("add", {"path": f"a/{number}", "value": "x" * 1000})
+        error = wire.error(service, {"id": "f", "path": {"startsWith": "a/"}})
+        assert error["data"]["reason"] == "answer_bytes_max reached"
+        assert "narrow the rule" in error["data"]["message"]
+        assert wire.result(service, {"id": "f", "path": {"equals": "a/1"}})
+    witness.check()
+    assert daemon.limit_hits("answer_bytes_max") == 1
+
+
+def test_search_bytes_max(limited: Limited) -> None:
+    """Long gets and fetches that find no room wait for those before them, and each is answered; a gone one is not."""
+    daemon, _ = limited("--search-bytes-max", "1", "--turn-us-max", "100")
+    with daemon.connect() as owner, contextlib.ExitStack() as stack:
+        owner.send([{"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(3000)])
+        owner.barrier()
+        peers = [stack.enter_context(daemon.connect()) for _ in range(20)]
+        for peer in peers:
+            peer.send({"id": 1, "method": "get", "params": {"path": {"startsWith": "t/"}}})
+            peer.send({"id": 2, "method": "fetch", "params": {"id": 5, "path": {"startsWith": "t/"}}})
+        for peer in peers[::2]:
+            peer.close()
+        for peer in peers[1::2]:
+            assert len(peer.receive()["result"]) == 3000
+            assert [peer.receive()["params"]["path"] for _ in range(3000)][-1] == "t/2999"
+            assert peer.receive() == {"id": 2, "result": True}
+    assert daemon.limit_hits("search_bytes_max") > 0
+
+
 def test_path_depth_max(limited: Limited) -> None:
     """A path of so many segments can be added, whatever separates them, and one with more cannot."""
     daemon, witness = limited("--path-depth-max", "5")

@@ -50,6 +50,8 @@ TEST_BYTES = 1_000
 ITEM_BYTES = 200
 """A text in a list or a member of an object, beside its characters."""
 ROUTE_BYTES = 500
+FREE_BYTES = 64 * 1024
+"""Bytes that a peer may keep also while all together keep too much."""
 
 
 class Level:
@@ -92,7 +94,8 @@ class Account:
                 raise self._refuse("kept_peer_bytes_max", "this peer makes the daemon keep too much")
             if address.kept_bytes + more_bytes > limits.kept_address_bytes_max:
                 raise self._refuse("kept_address_bytes_max", "the peers of this address make the daemon keep too much")
-            if everybody.kept_bytes + more_bytes > limits.kept_bytes_max:
+            # Others must not be able to keep a peer from a few short requests.
+            if everybody.kept_bytes + more_bytes > limits.kept_bytes_max and peer.kept_bytes + more_bytes > FREE_BYTES:
                 raise self._refuse("kept_bytes_max", "all peers together make the daemon keep too much")
         peer.kept_bytes += more_bytes
         address.kept_bytes += more_bytes
@@ -103,6 +106,23 @@ class Account:
         self.peer.kept_bytes += more_bytes
         self.address.kept_bytes += more_bytes
         self.all.kept_bytes += more_bytes
+
+    @property
+    def limits(self) -> Limits:
+        """The limits as they are now."""
+        return self._book.limits
+
+    def refuse(self, limit: str, what: str) -> LimitReached:
+        """Count a crossed limit and return its error."""
+        return self._book.refuse(limit, what)
+
+    @property
+    def overdrawn(self) -> str:
+        """The limit that is exceeded by bytes that could not be refused, of the address or of all; empty for none."""
+        limits = self._book.limits
+        if self.address.kept_bytes > limits.kept_address_bytes_max:
+            return "kept_address_bytes_max"
+        return "kept_bytes_max" if self.all.kept_bytes > limits.kept_bytes_max else ""
 
     def _refuse(self, limit: str, what: str) -> LimitReached:
         advice = "remove states or fetches, send shorter values, or read what was sent"

@@ -56,7 +56,7 @@ from jetbus.bus.rights import PathRules
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
-from jetbus.bus.tasks import READ, Step, Work
+from jetbus.bus.tasks import READ, Room, Step, Work
 from jetbus.bus.tree import Element, Tree, TypedElement, as_json, set_value
 from jetbus.errors import (
     AddNotAllowed,
@@ -161,6 +161,8 @@ class Bus:
         self.fetches = Fetches(self.tree, self._use_pattern_steps)
         self.routes = Routes()
         self.staleness = Staleness()
+        self.room = Room(lambda: self.limits.search_bytes_max, lambda: self.limit_hits.update(["search_bytes_max"]))
+        """Room for long gets and fetches."""
         self.sessions: dict[int, Session] = {}
         self.record: EventRecorder | None = None
         """Writer of the journal, None without a journal."""

@@ -38,6 +38,7 @@ from jetbus.wire.dialects import CLASSIC
 from jetbus.wire.jsonrpc import VERSION_MEMBER
 from jetbus.wire.notifications import encode_head
 
+TOO_LONG = "the first events are too long; narrow the rule, or fetch the parts one by one"
 STEP = 25
 """Number of elements between two looks at the clock."""
 
@@ -522,6 +523,7 @@ class Preparation:
         self._fetch_id = fetch_id
         self._choose_audience = choose_audience
         self._audience = choose_audience()
+        self._bytes_left = session.account.limits.answer_bytes_max
         self._known: dict[Element, _Known] = {}
         """State of an element, and its frame or sorted entry; False where its path, True where its value differs."""
 
@@ -543,7 +545,11 @@ class Preparation:
             return True
         if audience.sorted_matches is not None:
             return audience.sorted_matches.entry(element)
-        return audience.encode_add(element, self._fetch_id)
+        frame = audience.encode_add(element, self._fetch_id)
+        self._bytes_left -= len(frame)
+        if self._bytes_left < 0:
+            raise self._session.account.refuse("answer_bytes_max", TOO_LONG)
+        return frame
 
     @property
     def has_methods(self) -> bool:

@@ -31,13 +31,13 @@ class Limits:
     )
     quality_bytes_max: int = field(default=1_024, metadata={"help": "bytes of the quality of one value"})
     kept_bytes_max: int = field(
-        default=256 << 20, metadata={"help": "bytes that all peers together make the daemon keep in memory"}
+        default=192 << 20, metadata={"help": "bytes that all peers together make the daemon keep in memory"}
     )
     kept_address_bytes_max: int = field(
-        default=192 << 20, metadata={"help": "bytes that the peers of one address make the daemon keep in memory"}
+        default=160 << 20, metadata={"help": "bytes that the peers of one address make the daemon keep in memory"}
     )
     kept_peer_bytes_max: int = field(
-        default=160 << 20, metadata={"help": "bytes that one peer makes the daemon keep in memory"}
+        default=128 << 20, metadata={"help": "bytes that one peer makes the daemon keep in memory"}
     )
     fetches_max: int = field(default=10_000, metadata={"help": "fetches of one peer"})
     fetches_address_max: int = field(default=20_000, metadata={"help": "fetches of all peers of one address"})
@@ -59,6 +59,12 @@ class Limits:
     rule_tests_total_max: int = field(default=50_000, metadata={"help": "tests in the rules of all fetches"})
     rule_work_max: int = field(
         default=3_000_000, metadata={"help": "work of the rule of one fetch or get, about 10 million a second"}
+    )
+    answer_bytes_max: int = field(
+        default=32 << 20, metadata={"help": "bytes of the answer to one get, and of the first events of one fetch"}
+    )
+    search_bytes_max: int = field(
+        default=32 << 20, metadata={"help": "bytes that long gets and fetches prepare at the same time"}
     )
     turn_us_max: int = field(
         default=2_000, metadata={"help": "microseconds that one peer may take before the others have their turn"}

@@ -98,6 +98,10 @@ WriteResponse = Callable[[list[PastElement]], bytes]
 """Function that encodes the response to a get."""
 
 
+PAST_ELEMENT_BYTES = 500
+"""An element of the past with a short path, beside its value."""
+
+
 class MatchReplay:
     """Turns recorded events into notifications, applying the value tests of a rule."""
 
@@ -147,6 +151,11 @@ class MatchReplay:
 
     def _matches(self, value: bytes | None) -> bool:
         return self._test is None or (value is not None and self._test(jsonrpc.loads(value)))
+
+    @property
+    def known_bytes(self) -> int:
+        """Bytes of the elements that match."""
+        return sum(PAST_ELEMENT_BYTES + len(element.value or b"") for element in self.known.values())
 
     def catch_up(self, present: Iterable[PastElement]) -> Iterator[Notification]:
         """Yield the notifications that lead from the replayed elements to the present ones."""
@@ -206,7 +215,7 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
         raise InvalidRule("sort", "a sorted fetch shows the present only; leave out since, or sort")
     preparation, response, events_first = fetch
     past, matches = history.since(instant, rule), MatchReplay(rule)
-    has_begun = False
+    has_begun, kept_bytes = False, 0
     # From here on events that match are collected, until ``end``.
     seam: Seam | None = history.bring_up_to_date(rule)
     try:
@@ -219,8 +228,10 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
                 session.send(response)
             has_begun = True
             yield from _send(session, preparation, matches.convert(events))
-            # Nothing of a page is kept while the peer takes its time to read it.
+            # Nothing of a page is kept while the peer takes its time to read it, apart from the last values.
             del events
+            session.account.charge(matches.known_bytes - kept_bytes)
+            kept_bytes = matches.known_bytes
             if seam is not None:
                 ended, seam = seam, None
                 collected = ended.end()
@@ -239,6 +250,7 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
         # In any case, also for a session that is gone: collecting must not outlive the fetch.
         if seam is not None:
             seam.end()
+        session.account.note(-kept_bytes)
     if response and events_first:
         session.send(response)
 

@@ -17,6 +17,7 @@ from jetbus.bus.descriptions import NOTHING_ASKED, UNDESCRIBED, Asked, Descripti
 from jetbus.bus.fetches import FetchOptions, PreparedFetch
 from jetbus.bus.replay import PastElement, get_past, read_past_instant, replay
 from jetbus.bus.sorting import sort_key
+from jetbus.bus.tasks import Place, Step
 from jetbus.errors import (
     AlreadyFetching,
     EncodingNotSupported,
@@ -123,6 +124,21 @@ def check_lists(bus: Bus, rule: Rule) -> None:
             raise bus.limit_reached("rule_list_max", f"the list of {op} is too long")
 
 
+def search(bus: Bus, session: Session, rule: Rule, steps: Iterator[None]) -> Generator[Step]:
+    """Look for what a rule matches, with bounded work, as soon as there is room for what is found."""
+    count, elements = bus.tree.count_candidates(rule), len(bus.tree.elements)
+    if count <= SMALL_SEARCH and bus.book.all.kept_bytes < SMALL_BYTES:
+        yield from limit_work(bus, steps)
+        return
+    # An estimate by the average element, twice: what is found, and the answer that it becomes.
+    place = Place(bus.room, session.address, count * (FOUND_BYTES + 2 * bus.book.all.kept_bytes // elements))
+    try:
+        yield place
+        yield from limit_work(bus, steps)
+    finally:
+        place.leave()
+
+
 def limit_work(bus: Bus, steps: Iterator[None]) -> Generator[None]:
     """Bound the work of finding what a rule matches, over all steps."""
     left = allowed = bus.limits.rule_work_max
@@ -164,7 +180,7 @@ def start_fetch(
         if rule.sees_daemon:
             bus.refresh()
         # Built-in states are brought up to date only while somebody looks at them.
-        bus.begin_task(session, request_id, limit_work(bus, steps()))
+        bus.begin_task(session, request_id, search(bus, session, rule, steps()))
 
     def steps() -> Iterator[None]:
         preparation, response, events_first = prepare()
@@ -243,6 +259,10 @@ def _encode_past(request: Request, found: list[PastElement], asked: Asked | None
     return jsonrpc.encode_result(request.id, encode_list(entries))
 
 
+SMALL_SEARCH, SMALL_BYTES = 1_000, 1 << 20
+"""Number of elements up to which a search needs no room, unless they are larger than that."""
+FOUND_BYTES = 300
+"""What a search keeps of an element, beside its encoded form."""
 STEP = 25
 """Number of elements between two looks at the clock."""
 
@@ -265,6 +285,7 @@ def find(
         bus.refresh()
     matches_path, test, auth, sees_daemon = rule.matches_path, rule.matches_value, session.auth, rule.sees_daemon
     units, sorts = 1 + len(rule.value), rule.sort
+    bytes_left = bus.limits.answer_bytes_max
 
     def look(element: Element) -> Any:
         meter.spend(units)
@@ -276,7 +297,12 @@ def find(
             or (test is not None and not _passes(test, element))
         ):
             return None
+        nonlocal bytes_left
         encoded = encode(element)
+        bytes_left -= len(encoded)
+        # Of what is sorted only a part is sent, which is known at the end.
+        if bytes_left < 0 and sorts is None:
+            raise bus.limit_reached("answer_bytes_max", TOO_LONG)
         return encoded if sorts is None else (sort_key(sorts, element), element.number, encoded)
 
     def answer_sorted(found: list[Any]) -> None:
@@ -285,7 +311,7 @@ def find(
             found = [encoded for _, _, encoded in found[sorts.first - 1 : sorts.last]]
         answer(found)
 
-    bus.begin_task(session, request_id, limit_work(bus, _find_in_steps(bus, rule, look, answer_sorted)))
+    bus.begin_task(session, request_id, search(bus, session, rule, _find_in_steps(bus, rule, look, answer_sorted)))
 
 
 def _find_in_steps(
@@ -322,6 +348,9 @@ def _find_in_steps(
 
 
 _UNKNOWN = (b"unknown", UNDESCRIBED, None, None, None)
+
+
+TOO_LONG = "the answer is too long; narrow the rule, or ask for the parts one by one"
 
 
 def _passes(test: Callable[[Any], bool], element: Element) -> bool:

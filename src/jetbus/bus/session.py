@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from jetbus.bus.tree import Element
 
 
+LONG_BYTES = 64 * 1024
+"""Results above this length are copied once only."""
+
+
 class Session:
     """A connected peer, from connect to disconnect."""
 
@@ -137,6 +141,10 @@ class Session:
 
     def answer(self, request_id: bytes, result: bytes) -> None:
         """Send the result of a request to a JSON peer."""
+        if len(result) > LONG_BYTES:
+            size = len(RESPONSE_START) + len(request_id) + len(RESULT_KEY) + len(result) + 1
+            self.put(b"".join((self.header(size), RESPONSE_START, request_id, RESULT_KEY, result, b"}")))
+            return
         response = b"".join((RESPONSE_START, request_id, RESULT_KEY, result, b"}"))  # composed here to save a call
         self.put(self.header(len(response)) + response)
 

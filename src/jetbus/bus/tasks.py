@@ -13,6 +13,7 @@ messages wait for the end of its task. A task whose peer is gone is closed, on t
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -54,6 +55,87 @@ class Work(Generic[Outcome]):
         if isinstance(self._outcome, JetError):
             raise self._outcome
         return cast(Outcome, self._outcome)
+
+
+class Room:
+    """Room for long searches: what all of them have found so far, and not sent yet, takes so many bytes.
+
+    A search that finds no room waits, in the order of arrival; addresses take turns, so that one with many peers does
+    not keep the others waiting. A search that is larger than the whole room takes all of it.
+    """
+
+    def __init__(self, most: Callable[[], int], count_wait: Callable[[], None]) -> None:
+        self._most = most
+        self._count_wait = count_wait
+        self._used = 0
+        self._is_serving = False
+        self._waiting: dict[str, deque[Place]] = {}
+        """Searches that wait, by address; the address that is served next is the first."""
+
+    def take(self, place: Place) -> bool:
+        """Give room to a search, or let it wait and return False."""
+        if not self._waiting and self._fits(place):
+            self._used += place.size
+            return True
+        self._count_wait()
+        self._waiting.setdefault(place.address, deque()).append(place)
+        return False
+
+    def _fits(self, place: Place) -> bool:
+        return not self._used or self._used + place.size <= self._most()
+
+    def give_back(self, size: int) -> None:
+        """Take back the room of a search that has ended, and let others begin."""
+        self._used -= size
+        # A search whose peer is gone gives its room back as soon as it has entered, within this loop.
+        if self._is_serving:
+            return
+        self._is_serving = True
+        while (place := self._take_next()) is not None:
+            self._used += place.size
+            place.enter()
+        self._is_serving = False
+
+    def _take_next(self) -> Place | None:
+        """Return the search that enters next and let its address go behind the others; None if there is no room."""
+        address, places = next(iter(self._waiting.items()), ("", None))
+        if places is None or not self._fits(places[0]):
+            return None
+        place = places.popleft()
+        del self._waiting[address]
+        if places:
+            self._waiting[address] = places
+        return place
+
+
+class Place(Work[None]):
+    """The place of one search in the room, as a step of its task."""
+
+    def __init__(self, room: Room, address: str, size: int) -> None:
+        self._room = room
+        self.address = address
+        self.size = size
+        self.is_done = False
+        self._then: Callable[[], None] = _do_nothing
+
+    def run(self, then: Callable[[], None]) -> None:
+        """Enter at once, or call ``then`` on entering later."""
+        self._then = then
+        self.is_done = self._room.take(self)
+
+    def enter(self) -> None:
+        """Let the task go on."""
+        self.is_done = True
+        self._then()
+
+    def leave(self) -> None:
+        """Give back the room. A search whose peer is gone while it waits leaves when it has entered."""
+        if self.is_done:
+            self.is_done = False
+            self._room.give_back(self.size)
+
+
+def _do_nothing() -> None: ...
 
 
 Step = _Mark | Work[Any] | None

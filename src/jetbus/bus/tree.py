@@ -214,15 +214,27 @@ class Tree:
         found.sort(key=lambda element: element.number)
         return found
 
+    def count_candidates(self, rule: Rule) -> int:
+        """Return the number of ``candidates`` of a rule."""
+        if rule.exact_paths is not None:
+            return len(rule.exact_paths)
+        if not rule.prefix:
+            return len(self.elements)
+        first, last = self._range_below(rule.prefix)
+        return last - first
+
     def _below(self, prefix: str) -> list[str]:
+        first, last = self._range_below(prefix)
+        return self._sorted[first:last]
+
+    def _range_below(self, prefix: str) -> tuple[int, int]:
         if self._unsorted:
             # Adds come in long runs without a look-up between them; sorting once is far cheaper than inserting each.
             self._sorted += self._unsorted
             self._sorted.sort()
             self._unsorted = []
         first = bisect_left(self._sorted, prefix)
-        last = bisect_right(self._sorted, prefix, first, key=lambda path: path[: len(prefix)])
-        return self._sorted[first:last]
+        return first, bisect_right(self._sorted, prefix, first, key=lambda path: path[: len(prefix)])
 
 
 def _matches(rule: Rule, path: str) -> bool:

@@ -224,10 +224,10 @@ class Config(Limits):
     )
     connections_max: int = _setting(10_000, read_count, "N", "connections", reload=True)
     inbound_bytes_max: int = _setting(
-        128 << 20, read_count, "N", "bytes of all peers that wait to be completed or handled", reload=True
+        64 << 20, read_count, "N", "bytes of all peers that wait to be completed or handled", reload=True
     )
     inbound_address_bytes_max: int = _setting(
-        64 << 20, read_count, "N", "bytes of all peers of one address that wait to be completed or handled", reload=True
+        48 << 20, read_count, "N", "bytes of all peers of one address that wait to be completed or handled", reload=True
     )
     handshake_s: float = _setting(
         10.0, read_seconds, "S", "how long a TLS or WebSocket handshake or an HTTP request may take", reload=True
@@ -247,10 +247,10 @@ class Config(Limits):
         1 << 20, read_count, "N", "queued bytes above which a slow peer's changes are conflated", reload=True
     )
     outbox_hard_bytes: int = _setting(
-        128 << 20, read_count, "N", "queued bytes at which a slow peer is closed", reload=True
+        64 << 20, read_count, "N", "queued bytes at which a slow peer is closed", reload=True
     )
     outbox_total_bytes: int = _setting(
-        256 << 20, read_count, "N", "queued bytes of all slow peers at which the slowest is closed", reload=True
+        128 << 20, read_count, "N", "queued bytes of all slow peers at which the slowest is closed", reload=True
     )
     journal: Path | None = _setting(None, Path, "DIR", "keep a journal of all events in this directory")
     journal_fsync: str = _setting(

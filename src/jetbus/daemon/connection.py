@@ -130,6 +130,7 @@ class Connection(asyncio.Protocol):
         session.auth = self._auth_without_password()
         self.outbox.audiences = session.fetches.values()
         self.outbox.has_session = True
+        self.outbox.account = session.account
         self.outbox.label = f"peer #{session.number} ({self.kind} {self.address})"
         self.session = session
         self._daemon.opened(self)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jetbus.bus.account import Account
     from jetbus.daemon.config import Config
     from jetbus.daemon.connection import Connection
 
@@ -26,6 +27,8 @@ class Inbound:
         self._limit_hits = limit_hits
         self._by_connection: dict[Connection, int] = {}
         """Connections in the order of their last progress, the longest ago first."""
+        self._charged: dict[Connection, tuple[Account, int]] = {}
+        """Bytes as the accounts of their peers have them."""
         self._by_host: Counter[str] = Counter()
         self.total_bytes = 0
 
@@ -36,6 +39,7 @@ class Inbound:
         host = connection.host
         self.total_bytes += more
         self._by_host[host] += more
+        self._charge(connection, held_bytes)
         if held_bytes:
             self._by_connection[connection] = held_bytes
         elif not self._by_host[host]:
@@ -48,6 +52,15 @@ class Inbound:
         while self.total_bytes > config.inbound_bytes_max:
             self._close(_choose(self._by_connection), "inbound_bytes_max", config.inbound_bytes_max)
 
+    def _charge(self, connection: Connection, held_bytes: int) -> None:
+        """Count what a connection holds in the account of its peer, if it has one already."""
+        if connection in self._charged:
+            account, before_bytes = self._charged.pop(connection)
+            account.note(-before_bytes)
+        if held_bytes and connection.session is not None:
+            self._charged[connection] = connection.session.account, held_bytes
+            connection.session.account.note(held_bytes)
+
     def _close(self, connection: Connection, limit: str, allowed: int) -> None:
         self._limit_hits[limit] += 1
         held_bytes = self._by_connection[connection]
@@ -59,6 +72,7 @@ class Inbound:
     def forget(self, connection: Connection) -> None:
         """Count a connection no longer."""
         held_bytes = self._by_connection.pop(connection, 0)
+        self._charge(connection, 0)
         self.total_bytes -= held_bytes
         self._by_host[connection.host] -= held_bytes
         if not self._by_host[connection.host]:

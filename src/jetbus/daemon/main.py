@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -20,6 +22,10 @@ from jetbus.loops import run
 
 log = logging.getLogger("jetbus.daemon")
 
+MALLOC_MMAP_THRESHOLD, MALLOC_ARENA_MAX = -3, -8
+"""Names of parameters of glibc's allocator."""
+RETURNED_BYTES = 256 * 1024
+"""Blocks of that size go back to the system as soon as they are freed."""
 GC_THRESHOLDS = (100_000, 20, 50)
 """The bus makes no cycles on its busy ways, so the collector need not look often."""
 
@@ -34,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.getLogger("jetbus.websocket").setLevel(logging.CRITICAL)
         _raise_file_limit(config.connections_max)
         gc.set_threshold(*GC_THRESHOLDS)
+        _return_memory()
         run(_serve(config, arguments))
     except (ConfigError, UsersFileError) as problem:
         sys.exit(f"jetd: {problem}")
@@ -90,6 +97,19 @@ def notify_systemd(state: str) -> None:
             sock.sendall(state.encode())
         except OSError as problem:
             log.warning("cannot notify systemd at %s: %s", where, problem)
+
+
+def _return_memory() -> None:
+    """Let freed memory go back to the system, so that a burst of long messages does not stay with the daemon.
+
+    The allocator of glibc raises the size from which on it returns blocks with each long block that is freed, and that
+    of Arrow keeps what it has had. Other systems are left as they are.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read when pyarrow is imported, with the journal
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MALLOC_MMAP_THRESHOLD, RETURNED_BYTES)
+        mallopt(MALLOC_ARENA_MAX, 2)
 
 
 def _raise_file_limit(connections: int) -> None:

@@ -36,8 +36,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from time import monotonic as clock
 from typing import Any, Protocol
 
+from jetbus.bus.account import Account
 from jetbus.bus.audiences import Audience
 from jetbus.bus.ports import Part
 from jetbus.wire.framing import frame_batch
@@ -48,6 +50,9 @@ DRAIN_BYTES = 256 * 1024
 """Bytes of a slow peer's queue that are handed to the socket at once."""
 HOLD_S = 0.1
 """Wait before the disk is tried again for the outboxes that it holds up."""
+GRACE_S = 1.0
+"""Time for which a peer may be slow before it can be closed because all peers, or those of its address, keep too much:
+one long event makes many peers slow for a moment, and they share its bytes."""
 LARGE_BYTES = 16 * 1024
 """Several parts are handed to the socket without being joined if the last one is that large: a copy costs more."""
 BATCH_BYTES = 64 * 1024
@@ -66,12 +71,14 @@ class Flow:
     soft_bytes: int
     hard_bytes: int
     limit_hits: Counter[str]
-    total_bytes: int = 256 << 20
+    total_bytes: int = 128 << 20
     """Bytes that all slow peers together may leave unread."""
     queued_bytes: int = 0
     """Bytes queued for all slow peers."""
     slow: dict[SocketOutbox, None] = field(default_factory=dict)
     """Outboxes with a queue."""
+    slow_since: dict[SocketOutbox, float] = field(default_factory=dict)
+    """Outboxes whose peer does not read fast enough, with the time since when, longest first."""
     conflated: int = 0
     """Changes that a newer one has replaced."""
     sent: int = 0
@@ -119,13 +126,32 @@ class Flow:
 
     def close_longest(self) -> None:
         """Close the peer that leaves most unread, since all together leave too much."""
-        self.limit_hits["outbox_total_bytes"] += 1
-        longest = max(self.slow, key=lambda outbox: outbox.unread_bytes)
+        self._close_longest(self.slow, "outbox_total_bytes", f"more than {self.total_bytes} bytes")
+
+    def check_account(self, account: Account) -> None:
+        """Close the peer that leaves most unread if too much is kept for all peers or those of one address."""
+        limit = account.overdrawn
+        if not limit:
+            return
+        latest = clock() - GRACE_S
+        address = None if limit == "kept_bytes_max" else account.address
+        slow = [
+            outbox
+            for outbox, since in self.slow_since.items()
+            if since < latest and (address is None or outbox.account.address is address)
+        ]
+        if slow:
+            self._close_longest(slow, limit, "more than is kept for them")
+
+    def _close_longest(self, outboxes: Iterable[SocketOutbox], limit: str, amount: str) -> None:
+        self.limit_hits[limit] += 1
+        longest = max(outboxes, key=lambda outbox: outbox.unread_bytes)
         log.warning(
-            "%s is closed: it has not read %d bytes, and all slow peers together more than outbox_total_bytes = %d",
+            "%s is closed: it has not read %d bytes, and slow peers together %s (%s)",
             longest.label,
             longest.unread_bytes,
-            self.total_bytes,
+            amount,
+            limit,
         )
         longest.abort()
 
@@ -184,6 +210,7 @@ class SocketOutbox:
     __slots__ = (
         "_batches",
         "_closed",
+        "_counted_bytes",
         "_dropped",
         "_flow",
         "_full",
@@ -198,6 +225,8 @@ class SocketOutbox:
         "_sorted",
         "_transport",
         "_windows",
+        "_written_bytes",
+        "account",
         "audiences",
         "conflated",
         "has_session",
@@ -209,6 +238,12 @@ class SocketOutbox:
     def __init__(self, transport: Socket, flow: Flow) -> None:
         self._transport = transport
         self._flow = flow
+        self.account = Account.alone()
+        """The account of its peer, once that has a session."""
+        self._written_bytes = 0
+        """Bytes of the last write."""
+        self._counted_bytes = 0
+        """Unread bytes as the account has them."""
         self._parts: list[Any] = []
         """Bytes, and chunks that are shared with other outboxes."""
         self._shares = False
@@ -405,8 +440,21 @@ class SocketOutbox:
             flow.slow[self] = None
         if flow.queued_bytes > flow.total_bytes and flow.slow:
             flow.close_longest()
+        self._count()
         if self.waiting_bytes > self._flow.hard_bytes:
             self._give_up()
+
+    def _count(self) -> None:
+        """Charge the account with what the peer leaves unread."""
+        unread_bytes = 0
+        if self.slow and not self._closed:
+            # The socket keeps the whole of a long write until its last byte is taken.
+            unread_bytes = self._queued_bytes + max(self._transport.get_write_buffer_size(), self._written_bytes)
+        more_bytes = unread_bytes - self._counted_bytes
+        self._counted_bytes = unread_bytes
+        self.account.note(more_bytes)
+        if more_bytes > 0:
+            self._flow.check_account(self.account)
 
     def _give_up(self) -> None:
         if self._closed:
@@ -434,6 +482,8 @@ class SocketOutbox:
         self._closed = True
         self._flow.queued_bytes -= self._queued_bytes
         self._flow.slow.pop(self, None)
+        self._flow.slow_since.pop(self, None)
+        self._count()
         self.on_abort = None
         self.audiences = ()
         self._parts = []
@@ -496,6 +546,7 @@ class SocketOutbox:
 
     def _prepare(self, size: int) -> None:
         """Count bytes that are about to be written."""
+        self._written_bytes = size
         self._flow.sent += 1
         self._flow.sent_bytes += size
 
@@ -561,6 +612,11 @@ class SocketOutbox:
 
     def _set_slow(self, slow: bool) -> None:
         self.slow = slow
+        if slow:
+            self._flow.slow_since.setdefault(self, clock())
+        else:
+            self._flow.slow_since.pop(self, None)
+        self._count()
         for audience in self.audiences:
             # Slow members are sent events one by one, so every audience has to know.
             audience.rejoin(self)
