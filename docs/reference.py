@@ -24,6 +24,7 @@ from jetbus.cli.words import WORDS, Word
 from jetbus.daemon.config import SETTINGS, Setting, shown
 from jetbus.daemon.metrics import NUMBERS, RATES, Number
 from jetbus.errors import Invalid, JetError
+from jetbus.rules import rule
 
 DOCS = Path(__file__).parent
 END = "<!-- end -->\n"
@@ -81,6 +82,10 @@ SHOWN = {"Daemon": ("start", "stop", "reload", "config_as_listening")}
 """Classes of which only some members are meant for others."""
 
 
+_RULE_WORDS = inspect.signature(rule).parameters.keys() - {"text"}
+"""Keywords of a rule."""
+
+
 # -- words
 
 
@@ -97,7 +102,12 @@ def call(name: str, function: Any) -> str:
         for parameter in inspect.signature(function).parameters.values()
         if parameter.name not in ("self", "cls")
     ]
-    shown = str(inspect.Signature(parameters))
+    # Every request for a rule takes the same twenty keywords, which a table shows once: in the row of ``rule``.
+    if name != "rule" and {one.name for one in parameters} >= _RULE_WORDS:
+        parameters = [one for one in parameters if one.name not in _RULE_WORDS]
+        shown = str(inspect.Signature(parameters)).removesuffix(")") + ", keywords of rule)"
+    else:
+        shown = str(inspect.Signature(parameters))
     return re.sub(
         r"<(?:built-in )?function (\w+)[^>]*>|<(?:object|[\w.]+) [^>]*>", lambda found: found[1] or "...", name + shown
     )
