@@ -31,7 +31,7 @@ def told(event: jetbus.Event) -> str:
 
 def chat(name: str) -> None:
     """Say every line of standard input, until it ends."""
-    with jetbus.Peer(name=f"chat of {name}") as peer:
+    with jetbus.Peer(name=f"chat of {name}", wait=True) as peer:
         mine = peer.add_state(ROOM + name, "")
 
         def show(event: jetbus.Event) -> None:

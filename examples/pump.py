@@ -26,7 +26,7 @@ def limited(rpm: float) -> jetbus.Adapted | None:
 
 
 def run_pump(seconds: float | None) -> None:
-    with jetbus.Peer(name="pump") as peer:
+    with jetbus.Peer(name="pump", wait=True) as peer:
         running = peer.add_state("pump/running", False)
         peer.add_state(
             "pump/speed_rpm", 0.0, on_set=limited, type=float, unit="rpm", title="Speed", normal=(0, SPEED_MAX_RPM)

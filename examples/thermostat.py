@@ -39,7 +39,7 @@ def should_heat(celsius: float, setpoint: float, heating: bool) -> bool:
 
 
 async def run_thermostat(seconds: float | None) -> None:
-    async with jetbus.PeerAsync(name="thermostat") as peer:
+    async with jetbus.PeerAsync(name="thermostat", wait=True) as peer:
         setpoint = await peer.add_state("thermostat/setpoint", 21.0, on_set=within_limits, type=float)
         temperature = await peer.add_state("thermostat/temperature", 15.0)
         heating = await peer.add_state("thermostat/heating", False)

@@ -37,7 +37,7 @@ async def serve() -> None:
             raise jetbus.Refused(f"there is no item {number}", code=NO_SUCH_ITEM)
         return items[number]
 
-    async with jetbus.PeerAsync(name="todo") as peer:
+    async with jetbus.PeerAsync(name="todo", wait=True) as peer:
 
         async def add(title: str) -> int:
             number = next(numbers)

@@ -203,6 +203,7 @@ def test_rates(jet: Jet, owner: jetbus.Peer) -> None:
 
 def test_rates_until_the_time_is_up(jet: Jet) -> None:
     """A measurement that --for ends is printed if it is the first one: nobody waits for nothing."""
+    assert jet("top", "--for", "500ms", "--every", "10s").out
     for options in (["--for", "100ms"], ["--for", "1s"]):
         lines = jet("hz", "plant/tank/level", *options).out.splitlines()
         assert lines

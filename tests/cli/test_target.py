@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import trustme
 
 import jetbus
+from jetbus.daemon.config import Address
 from jetbus.peer.address import read_url
+from jetbus.testing import running_daemon
 from support.daemon import Daemon
+from support.foreign import free_port
 from support.jet import Jet
+from support.peers import DEADLINE_S
 from support.plant import url_of
 
 NOWHERE = "unix://@nobody-is-there"
@@ -226,3 +232,18 @@ def test_doctor_looks_at_contexts(jet: Jet) -> None:
 def test_url_without_scheme(jet: Jet, plant_daemon: Daemon) -> None:
     """A bare host and port is TCP."""
     assert jet("get", "plant/pump/mode", "-o", "value", "--url", url_of(plant_daemon)[6:]).out == "manual\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["get", "$jet/version"], ["watch", "$jet/version", "-n", "1"]], ids=["asks once", "stays"]
+)
+def test_a_command_waits_for_its_daemon(words: list[str]) -> None:
+    """With --wait a command says that it waits, and is carried out when there is a daemon."""
+    port = free_port()
+    command = [sys.executable, "-m", "jetbus.cli", "--url", f"jet://127.0.0.1:{port}", *words, "-o", "value", "--wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "waiting until there is one" in process.stderr.readline()
+        with running_daemon(tcp=Address("127.0.0.1", port)):
+            out, err = process.communicate(timeout=DEADLINE_S)
+    assert (out, err, process.returncode) == (f"{jetbus.__version__}\n", "", 0)

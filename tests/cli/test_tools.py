@@ -54,6 +54,7 @@ def owner(daemon: Daemon) -> Iterator[jetbus.Peer]:
 STATE = '{\n\t"a" : \n\t{\n\t\t"k" : "\\u00e4"\n\t},\n\t"n" : \n\t[\n\t\t1,\n\t\t2.0\n\t],\n\t"z" : []\n}'
 NOT_THERE = 'code: -32602, message: Invalid params, data: {\n\t"pathNotExists" : "nope"\n}\n\n'
 
+BAD_JSON = "Could not parse parameters for method: 'one is not JSON; for text, write '\"one\"''\n"
 ASKED: dict[str, tuple[int, str, str]] = {
     "jetget {at} a/state": (0, f'path "a/state"\nvalue {STATE}\n', ""),
     "jetget {at} a/nu": (0, 'path "a/null"\nvalue null\n', ""),
@@ -70,6 +71,7 @@ ASKED: dict[str, tuple[int, str, str]] = {
     "jetexec {at} a/nothing": (0, "calling without any parameter...\nResult: null\n", ""),
     "jetexec {at} a/nothing ''": (0, "calling without any parameter...\nResult: null\n", ""),
     "jetexec {at} nope [1]": (1, "", NOT_THERE),
+    "jetexec {at} a/sum one": (1, "", BAD_JSON),
     "jetexec 127.0.0.1 1 nope": (1, "calling without any parameter...\n", NOBODY),
     "jetexec {at}": (0, "syntax: jetexec ADDRESS PORT (usually 11122) PATH [JSON]\n", ""),
     "jetinfo 127.0.0.1 1": (0, "", NOBODY),

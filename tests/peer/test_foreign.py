@@ -11,6 +11,7 @@ import pytest
 
 import jetbus
 from jetbus import SetResult
+from jetbus.peer.simple import SimplePeer
 from jetbus.testing import RunningDaemon
 from support.foreign import KINDS, NAMES, ForeignDaemon
 from support.node import Node, Version
@@ -108,12 +109,29 @@ def test_a_state_is_not_called(bus: PeerFactory, at: str) -> None:
     async def case() -> None:
         async with bus.peer() as owner, bus.peer() as client:
             state = await owner.add_state(f"{at}/speed", 1, on_set=lambda _value: None)
-            problem = await raised(client.call(f"{at}/speed", 3))
-            assert isinstance(problem, jetbus.NotMethod)
-            assert str(problem) == f"{at}/speed is a state; set or fetch it"
+            for args in ([3], []):
+                problem = await raised(client.call(f"{at}/speed", *args))
+                assert isinstance(problem, jetbus.NotMethod)
+                assert str(problem) == f"{at}/speed is a state; set or fetch it"
             assert state.value == 1
 
     run(case())
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_a_name_on_node_jet_3_with_batches(transport: str, face: str) -> None:
+    """A peer with a name connects to node-jet 3 with batches, which holds back the error for a service it lacks."""
+
+    async def case(bus: PeerFactory) -> None:
+        async with bus.peer(name="pump") as peer:
+            await peer.add_state("pump/speed", 1, on_set=lambda _value: None)
+            assert (await peer.set("pump/speed", 2)).value == 2
+            assert await peer.get("pump/speed") == 2
+
+    with ForeignDaemon(3, transport, batches=True) as daemon:
+        run(case(PeerFactory(daemon.url, face)))
+        with SimplePeer(daemon.url) as asking:
+            assert asking.daemon["name"] == "node-jet"
 
 
 def test_the_routes_of_cjet_are_full(face: str) -> None:

@@ -24,7 +24,7 @@ def free_port() -> int:
 class ForeignDaemon:
     """A daemon of one version of node-jet on one port."""
 
-    def __init__(self, version: int, transport: str) -> None:
+    def __init__(self, version: int, transport: str, *, batches: bool = False) -> None:
         node = shutil.which("node")
         assert node, "there is no node on the PATH: run make test, which installs node and the clients"
         port = free_port()
@@ -32,7 +32,15 @@ class ForeignDaemon:
         self.url = f"{'jet' if transport == 'tcp' else 'ws'}://127.0.0.1:{port}"
         # node-jet 3 tells peers that are gone, and does not look whether that worked: Node.js would end it for that.
         lenient = ["--unhandled-rejections=warn"] if version == 3 else []
-        self._command = [node, *lenient, str(DAEMON), str(version), transport, str(port)]
+        self._command = [
+            node,
+            *lenient,
+            str(DAEMON),
+            str(version),
+            transport,
+            str(port),
+            *(["batches"] if batches else []),
+        ]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -323,10 +323,10 @@ def _folded(operand: Any) -> Any:
 
 
 @contextlib.contextmanager
-def standing_in(name: str) -> Iterator[str]:
-    """A stand-in that listens on a free port, in a thread of its own; gives its URL."""
+def standing_in(name: str, info: dict[str, Any] | None = None) -> Iterator[str]:
+    """A stand-in that listens on a free port, in a thread of its own; gives its URL. ``info`` makes it another kind."""
     loop = asyncio.new_event_loop()
-    bus = StandinBus(DIALECTS[name])
+    bus = StandinBus(DIALECTS[name] if info is None else DIALECTS[name]._replace(info=info))
     problems: list[Any] = []
     loop.set_exception_handler(lambda _loop, context: problems.append(context))
     server = loop.run_until_complete(asyncio.start_server(bus.serve, "127.0.0.1", 0))

@@ -21,8 +21,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def read_value(text: str, *, string: bool = False) -> Json:
-    """Parse a value: JSON, or plain text with ``string``.
+def read_value(text: str, *, string: bool = False, has_option: bool = True) -> Json:
+    """Parse a value: JSON, or plain text with ``string``; ``has_option`` if the command has an option for that.
 
     >>> read_value('{"rpm": 7}'), read_value("on", string=True)
     ({'rpm': 7}, 'on')
@@ -33,7 +33,8 @@ def read_value(text: str, *, string: bool = False) -> Json:
         value = json.loads(text, parse_constant=_refuse_constant)
         jsonrpc.encode(value)  # refuses integers of more than 64 bits, which JSON parsers elsewhere would round
     except (ValueError, OverflowError, RecursionError, UnicodeError):
-        raise usage_error(_explain_bad_json(text)) from None
+        explained = _explain_bad_json(text)
+        raise usage_error(explained if has_option else explained.removesuffix(" or add --string")) from None
     return value
 
 

@@ -97,6 +97,7 @@ _BUS = (
     click.Option(["--user"], metavar="NAME", help="log in as this user"),
     click.Option(["--password-file"], metavar="FILE", help="read the password from FILE, or from stdin if -"),
     click.Option(["--ca"], metavar="FILE", help="PEM file of certificates to trust for jets:// and wss://"),
+    click.Option(["--wait"], is_flag=True, help="wait for a daemon that does not run yet"),
 )
 _OUTPUT = (
     click.Option(

@@ -224,7 +224,8 @@ def open_source(
                 yield open_daemon(peer, asked=asked)
             except NoJournal:
                 text = f"the daemon at {peer.url} keeps no journal; start it with `jetd --journal DIR`,"
-                raise Failure(f"{text} or read another journal with --journal DIR", Code.NOT_FOUND) from None
+                record = "or record any daemon with `jet record DIR` and read that with --journal DIR"
+                raise Failure(f"{text} {record}", Code.NOT_FOUND) from None
 
 
 def check_range(since: str | None, until: str | None, names: tuple[str, str] = ("--since ", "--until ")) -> None:

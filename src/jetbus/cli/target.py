@@ -42,6 +42,8 @@ class Target:
     user: str | None = None
     password: str | None = None
     ca: str | None = None
+    wait: bool = False
+    """True if a command waits for a daemon that does not run yet; not part of a context."""
 
     def __post_init__(self) -> None:
         from jetbus.peer.address import read_url
@@ -55,21 +57,21 @@ class Target:
     @property
     def shown_url(self) -> str:
         """URL without its password."""
-        from jetbus.peer.address import read_url
+        from jetbus.peer.address import read_urls
 
-        return str(read_url(self.url))
+        return ", ".join(map(str, read_urls(self.url)))
 
     def connect(self, name: str = "jet") -> SimplePeer:
         """Connect for a few requests, without an event loop."""
         from jetbus.peer.simple import SimplePeer
 
-        return SimplePeer(self.url, name=name, **self.get_login())
+        return SimplePeer(self.url, name=name, wait=self.wait, **self.get_login())
 
     def make_peer(self, **options: Any) -> PeerAsync:
         """Create a peer for a command that stays connected."""
         from jetbus.peer import PeerAsync
 
-        return PeerAsync(self.url, **{"name": "jet", **self.get_login(), **options})
+        return PeerAsync(self.url, **{"name": "jet", "wait": self.wait, **self.get_login(), **options})
 
     def get_login(self) -> dict[str, Any]:
         """Return the login and TLS options of a peer."""
@@ -87,18 +89,23 @@ class Target:
             raise usage_error(f"{self.ca} is not a file of certificates ({problem}); give a PEM file to --ca") from None
 
 
+_SAVED = [field.name for field in fields(Target) if field.name != "wait"]
+"""Fields of a context."""
+
+
 def find_bus(
     url: str | None,
     context: str | None,
     user: str | None,
     password_file: str | None,
     ca: str | None,
+    wait: bool = False,
     file_option: str | None = None,
 ) -> Target:
     """Return the bus selected by options, environment or context, in this order of precedence."""
     if url and context:
         raise usage_error("--url and --context exclude each other; give one of them")
-    bus = _resolve_bus(url, context)
+    bus = replace(_resolve_bus(url, context), wait=bool(wait))
     if ca:
         bus = replace(bus, ca=ca)
     if user is not None and user != bus.user:
@@ -190,7 +197,7 @@ class Contexts:
         entries = settings.get("contexts", {})
         if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
             raise usage_error(f"{file} has no table of contexts; remove it and run `jet context add`")
-        names = {field.name for field in fields(Target)}
+        names = set(_SAVED)
         for name, entry in entries.items():
             if wrong := [key for key in entry if key not in names or not isinstance(entry[key], str)]:
                 raise usage_error(f"{file}: context {name} has an invalid entry {wrong[0]}; correct the file")
@@ -215,7 +222,7 @@ class Contexts:
         lines = [] if self.current is None else [f"current = {_encode_toml(self.current)}\n"]
         for name, bus in self.buses.items():
             lines.append(f"\n[contexts.{_encode_toml(name)}]\n")
-            settings = ((field.name, getattr(bus, field.name)) for field in fields(Target))
+            settings = ((name, getattr(bus, name)) for name in _SAVED)
             lines += [f"{key} = {_encode_toml(value)}\n" for key, value in settings if value is not None]
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -226,7 +226,7 @@ def jetexec(words: list[str]) -> int:
     params: JsonObject = {"path": words[2], "timeout": EXEC_S}
     if len(words) > 3 and words[3]:
         try:
-            params["args"] = read_value(words[3])
+            params["args"] = read_value(words[3], has_option=False)
         except Failure as problem:
             print_error(f"Could not parse parameters for method: '{problem}'")
             return 1

@@ -89,4 +89,8 @@ class NoJournal(JournalError, NotFound):
     """The daemon keeps no journal."""
 
     def __init__(self, path: Json = "$jet/journal") -> None:
-        super().__init__(path, "the daemon keeps no journal; start it with `jetd --journal DIR`")
+        super().__init__(
+            path,
+            "the daemon keeps no journal; start it with `jetd --journal DIR`, or record any daemon with"
+            " `jet record DIR` and read that with jetbus.journal",
+        )

@@ -6,14 +6,18 @@
     jetb://HOST:PORT  TCP, binary protocol, port 11124    jetbs://HOST:PORT      the same with TLS
     jetb+ws://..., jetb+wss://..., jetb+unix://...        the binary protocol on the other transports
 
-User and password may stand before the host: ``jet://ann:secret@host``.
+User and password may stand before the host: ``jet://ann:secret@host``. Several addresses, which are tried in turn, are
+separated by commas: ``jet://a,b:11125`` shares scheme, login and path, ``jet://a,ws://b`` does not.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from jetbus.errors import NotConnected
 
 DEFAULT_URL = "jet://localhost:11122"
 BINARY = "jetb"
@@ -69,16 +73,59 @@ class UrlParts(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
+class NoDaemon(NotConnected):
+    """Nobody listens at an address; a daemon that starts later may."""
+
+
+class NoAnswer(NoDaemon):
+    """What listens at an address does not answer as a daemon does; perhaps it has another scheme."""
+
+
+ADDRESSES_MAX = 16
+"""Addresses of one peer."""
+
+
 def read_url(url: str | None = None) -> UrlParts:
-    """Parse a URL. Without one, use ``JET_URL``; without that, the local daemon.
+    """Parse a URL; the first one if there are several. Without one, use ``JET_URL``; without that, the local daemon.
 
     >>> read_url("jet://plant")
     UrlParts(scheme='jet', host='plant', port=11122, path='', user=None, password=None)
+    """
+    return read_urls(url)[0]
+
+
+def read_urls(url: str | None = None) -> tuple[UrlParts, ...]:
+    """Parse URLs that are separated by commas.
+
+    >>> [str(one) for one in read_urls("jet://a,b:11125,ws://c")]
+    ['jet://a:11122', 'jet://b:11125', 'ws://c:11123/']
     """
     if url is not None and not isinstance(url, str):
         example = f"jet://localhost:{url}" if isinstance(url, int) else DEFAULT_URL
         raise TypeError(f"the address of a daemon is a text such as {example!r}, not {url!r}")
     url = url or os.environ.get("JET_URL") or DEFAULT_URL
+    found = tuple(parts for one in _ANOTHER_URL.split(url) for parts in _read_group(one))
+    if len(found) > ADDRESSES_MAX:
+        raise ValueError(f"{url!r} has {len(found)} addresses; give at most {ADDRESSES_MAX}")
+    return found
+
+
+_ANOTHER_URL = re.compile(r",\s*(?=[a-z+]+://)")
+"""A comma before a scheme: what follows is a URL of its own."""
+
+
+def _read_group(url: str) -> list[UrlParts]:
+    """Parse a URL that may have several hosts."""
+    scheme, found, rest = url.partition("://")
+    if scheme in ("unix", f"{BINARY}+unix") or "," not in rest + scheme:
+        return [_read_one(url)]
+    scheme, rest = (f"{scheme}://", rest) if found else ("", url)
+    place, slash, path = rest.partition("/")
+    login, at, hosts = place.rpartition("@")
+    return [_read_one(f"{scheme}{login}{at}{host.strip()}{slash}{path}") for host in hosts.split(",")]
+
+
+def _read_one(url: str) -> UrlParts:
     scheme, found, rest = url.partition("://")
     if not found:
         # ``host:port`` alone means TCP.
@@ -128,6 +175,20 @@ def _explain_certificate(address: UrlParts, problem: str) -> str:
     if "expired" in problem or "not yet valid" in problem:
         return f"{text}; renew it, or correct the clock of this machine"
     return f"{text}; trust the authority that signed it, with --ca FILE or tls= in Python"
+
+
+def describe_failures(problems: list[NotConnected]) -> NotConnected:
+    """Return one error for several addresses that could not be reached; it may pass if one of them may."""
+    if len(problems) == 1:
+        return problems[0]
+    kind = NoDaemon if any(isinstance(problem, NoDaemon) for problem in problems) else NotConnected
+    return kind(f"none of {len(problems)} addresses has a daemon: " + "; ".join(map(str, problems)))
+
+
+def explain_silence(address: UrlParts, within_s: float) -> str:
+    """Describe a daemon that was connected to and did not answer in time."""
+    text = f"no answer from a daemon at {address} within {within_s:g} s"
+    return f"{text}; {suggest_tls(address)}is that a Jet daemon?"
 
 
 def explain_closing(address: UrlParts) -> str:

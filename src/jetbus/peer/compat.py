@@ -30,6 +30,8 @@ class Features(NamedTuple):
     """True if the owner never learns that the value is wanted as the result of a set."""
     has_timeouts: bool = True
     """True if it ends a request that the owner does not answer."""
+    batch_bytes: float = float("inf")
+    """Length of the batches that it is known to accept; longer ones are split, which harms nobody."""
 
     def translate(self, rule: Rule) -> tuple[JsonObject, bool]:
         """Return the parameters of a fetch or get, and whether its results need no further test."""
@@ -66,7 +68,7 @@ _NODE_JET_3 = Features(_POSITIVE, frozenset(), False, needs_unique_fetch_ids=Tru
 _COMMON = Features(
     frozenset({"equals", "equalsNot", "contains", "containsAllOf", "startsWith", "endsWith", _FOLD}), frozenset(), False
 )
-_CJET = _COMMON._replace(ignores_value_as_result=True)
+_CJET = _COMMON._replace(ignores_value_as_result=True, batch_bytes=512)
 
 
 def read_info(result: Json) -> DaemonInfo:

@@ -12,6 +12,7 @@ Course of a reconnect::
 
     lost            open requests end with ``ConnectionLost``, what was queued is discarded, ``on_loss``
     wait, connect   again and again
+                    each attempt tries all addresses of the peer in turn, from the last one on
     introduce       info, config and authenticate in one round trip; nothing else can be sent yet
     restore         add      every state with the value that it has now, every method
                     fetch    every fetch, each followed by an info whose response ends what was there
@@ -44,12 +45,22 @@ from weakref import WeakSet
 
 from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied
 from jetbus.json_types import JsonObject
-from jetbus.peer.address import explain_closing, explain_failure, read_url, suggest_tls
+from jetbus.peer.address import (
+    NoAnswer,
+    NoDaemon,
+    UrlParts,
+    describe_failures,
+    explain_closing,
+    explain_failure,
+    explain_silence,
+    read_urls,
+)
 from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
 from jetbus.peer.callbacks import call_back
 from jetbus.peer.codec import make_codec
 from jetbus.peer.compat import read_info
 from jetbus.peer.elements import Owned, Spawn
+from jetbus.peer.probe import suggest_address
 from jetbus.peer.session import ANSWER_S, PeerSession
 from jetbus.peer.signatures import show_options
 from jetbus.peer.transport import Transport, open_transport
@@ -63,6 +74,8 @@ OnResult = Callable[[asyncio.Future[Any]], object]
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 10.0
 CONNECT_S = 5.0
+WAIT_MAX_S = 1.0
+"""Longest pause before another attempt while a daemon is waited for."""
 CLOSE_S = 2.0
 SWEEP_S = 0.25
 """Interval of the check for requests that have timed out."""
@@ -94,6 +107,8 @@ class PeerConnection:
         name: str = "",
         user: str | None = None,
         password: str | None = None,
+        wait: bool = False,
+        wait_s: float | None = None,
         reconnect: bool = True,
         tls: ssl.SSLContext | None = None,
         answer_s: float = ANSWER_S,
@@ -103,6 +118,10 @@ class PeerConnection:
         session: Callable[[Spawn], PeerSession] = PeerSession,
     ) -> None:
         """Create a peer; it does nothing until ``connect``.
+
+        ``url`` may name several daemons, ``jet://a,b``, which are tried in turn, also when the connection is lost.
+
+        With ``wait`` connecting waits for a daemon that does not run yet, with ``wait_s`` for so many seconds at most.
 
         ``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
 
@@ -114,10 +133,13 @@ class PeerConnection:
         refuse_positional(url, misplaced)
         check_callback(on_loss, "on_loss")
         check_callback(on_return, "on_return")
-        self._address = read_url(url)
+        self._addresses = read_urls(url)
+        self._address = self._addresses[0]
+        """The address of the connection, or of the last attempt."""
+        self._wait_s = (float("inf") if wait else 0.0) if wait_s is None else wait_s
         self.name = name
-        self._user = user if user is not None else self._address.user
-        self._password = password if password is not None else self._address.password
+        self._user = user
+        self._password = password
         self._reconnect = reconnect
         self._tls = tls
         self._on_loss = on_loss
@@ -218,15 +240,51 @@ class PeerConnection:
         self._closing = False
         # Sets the clock of the session. Until then it is 0, and requests sent at 0 would be over at the first sweep.
         self._session.expire(self._loop.time())
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._open()
-        except TimeoutError:
-            raise NotConnected(
-                f"no answer from a daemon at {self.url} within {CONNECT_S:g} s;"
-                f" {suggest_tls(self._address)}is that a Jet daemon?"
-            ) from None
+        await self._open_patiently()
         self._sweep()
+
+    async def _open_patiently(self) -> None:
+        """Connect, and wait for a daemon if the caller wants to; say which address would be right if another one is."""
+        loop = asyncio.get_running_loop()
+        deadline, attempt = loop.time() + self._wait_s, 0
+        while True:
+            left_s = deadline - loop.time()
+            try:
+                await self._open_any(min(CONNECT_S, max(left_s, SWEEP_S)) if self._wait_s else CONNECT_S)
+                return
+            except NoDaemon as problem:
+                advice = None
+                if isinstance(problem, NoAnswer):
+                    advice = await asyncio.to_thread(suggest_address, self._address)
+                if advice is not None:
+                    raise NotConnected(f"no answer in the protocol of {self.url}; {advice}") from None
+                if self._closing or loop.time() >= deadline:
+                    raise
+                if not attempt:
+                    log.warning("%s; waiting until there is one", str(problem).partition(";")[0])
+            await asyncio.sleep(min(WAIT_MAX_S, backoff_s(attempt), max(0.0, deadline - loop.time())))
+            attempt += 1
+
+    async def _open_any(self, within_s: float = CONNECT_S) -> None:
+        """Connect to the first address that has a daemon, from the present one on."""
+        at = self._addresses.index(self._address)
+        problems: list[NotConnected] = []
+        for address in (*self._addresses[at:], *self._addresses[:at]):
+            self._use_address(address)
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._open()
+                return
+            except TimeoutError:
+                problems.append(NoAnswer(explain_silence(address, within_s)))
+            except NotConnected as problem:
+                problems.append(problem)
+        raise describe_failures(problems)
+
+    def _use_address(self, address: UrlParts) -> None:
+        if address != self._address:
+            self._address = address
+            self._session.forget_lengths()
 
     async def _open(self) -> None:
         # ``connect`` may be called while the peer is on its way back by itself.
@@ -251,15 +309,18 @@ class PeerConnection:
         try:
             return await open_transport(self._address, self._tls, self._session.receive, self._on_transport_lost)
         except (OSError, ssl.SSLError) as error:
-            raise NotConnected(explain_failure(self._address, error)) from None
+            kind = NotConnected if isinstance(error, ssl.SSLError) else NoDaemon
+            raise kind(explain_failure(self._address, error)) from None
 
     async def _introduce(self) -> None:
         session = self._session
-        requests: JsonObject = {"info": {}}
-        if self.name:
-            requests["config"] = {"name": self.name}
-        if self._user is not None:
-            requests["authenticate"] = {"user": self._user, "password": self._password or ""}
+        # config before info: node-jet 3 does not know it, and with batches sends that error with the next answer only.
+        requests: JsonObject = {"config": {"name": self.name}} if self.name else {}
+        requests["info"] = {}
+        user = self._address.user if self._user is None else self._user
+        password = self._address.password if self._password is None else self._password
+        if user is not None:
+            requests["authenticate"] = {"user": user, "password": password or ""}
         futures = [self._future() for _ in requests]
         # All at once, in one round trip; daemons answer in order.
         for (service, params), future in zip(requests.items(), futures, strict=True):
@@ -269,7 +330,7 @@ class PeerConnection:
         for service, result in results.items():
             # Daemons may lack info and config, but a login that fails is an error.
             if type(result) is ConnectionLost:
-                raise NotConnected(explain_closing(self._address))
+                raise NoAnswer(explain_closing(self._address))
             if isinstance(result, NotConnected) or (service == "authenticate" and isinstance(result, JetError)):
                 raise result
         session.daemon = read_info(results["info"])
@@ -339,9 +400,8 @@ class PeerConnection:
             await asyncio.sleep(backoff_s(self._attempts))
             self._attempts += 1
             try:
-                async with asyncio.timeout(CONNECT_S):
-                    await self._open()
-            except (NotConnected, TimeoutError):
+                await self._open_any()
+            except NotConnected:
                 # Not logged: ``on_loss`` has reported the loss, and a daemon may be away for days.
                 continue
             except JetError as error:

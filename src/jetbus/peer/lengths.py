@@ -74,6 +74,10 @@ class Lengths:
         self.refused = self.batch = limit + 1
         self._unproven = []
 
+    def limit_batches(self, size: float) -> None:
+        """Split batches longer than this."""
+        self.batch = min(self.batch, size + 1)
+
     def note(self, message: LongMessage, open_requests: Container[int], last: int) -> None:
         """Note a long message; ``last`` is the number of the latest request."""
         if len(self._unproven) >= NOTED_MAX:
@@ -98,7 +102,8 @@ class Lengths:
         if is_confirmed:
             self.refused = min(self.refused, self._suspected, suspect.size)
         elif suspect.state is None and not suspect.is_request:
-            self.batch = min(self.batch, suspect.size)
+            # Half of it: by a little less at a time, one connection would be lost for each batch.
+            self.limit_batches(max(self.accepted, suspect.size // 2))
         self._suspected = suspect.size
         return Suspicion(suspect, is_confirmed)
 

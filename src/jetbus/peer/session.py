@@ -338,8 +338,10 @@ class PeerSession:
         self._encode, self._encode_value = self.codec.encode_request, self.codec.encode_value
 
     def get_timeout_s(self, timeout_s: float | None) -> float:
-        """Return how long to wait for an owner. jetbus ends such requests itself; other daemons may not."""
-        return self.routed_s if timeout_s is None else timeout_s + GRACE_S
+        """Return how long to wait for an owner; longer than the daemon does, if that ends such requests itself."""
+        if timeout_s is None:
+            return self.routed_s
+        return timeout_s + GRACE_S if features_of(self.daemon).has_timeouts else timeout_s
 
     def expire(self, now: float) -> None:
         """End the requests whose time is over, and forget those that nobody waits for."""
@@ -580,7 +582,8 @@ class PeerSession:
         """Send everything again on a connection on which the daemon knows this peer."""
         features = features_of(self.daemon)
         self.connected = True
-        self.routed_s = ROUTED_S + GRACE_S
+        self.routed_s = self.get_timeout_s(ROUTED_S)
+        self._lengths.limit_batches(features.batch_bytes)
         if features.is_jetbus:
             # jetbus ends a request in time even if its owner never answers, so the peer needs no limit of its own.
             self.routed_s = float("inf")
@@ -808,10 +811,12 @@ class PeerSession:
             responder = Responder(self, owned, request.id, self._spawn)
             if request.kind == "call" or (not request.kind and isinstance(owned, OwnedMethod)):
                 responder.call(request.params)
-            elif bytes(request.params)[:1] == b"[":
-                raise NotMethod(owned.path)  # lua-jet and node-jet 1 route the call of a state as they do a set
             else:
-                responder.set(jsonrpc.read_fields(request.params))
+                fields = {} if bytes(request.params)[:1] == b"[" else jsonrpc.read_fields(request.params)
+                # lua-jet and node-jet 1 route the call of a state as they do a set.
+                if not request.kind and "value" not in fields:
+                    raise NotMethod(owned.path)
+                responder.set(fields)
         except JetError as error:
             if request.id:
                 self.send_error(request.id, error)

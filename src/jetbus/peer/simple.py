@@ -7,6 +7,7 @@ stay on the bus use ``Peer`` or ``PeerAsync``; this one neither reconnects nor o
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Mapping
@@ -15,7 +16,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from jetbus.errors import JetError, MessageTooLong, NotConnected, NotFound, TimedOut, UnknownService, UserRefused
 from jetbus.json_types import DaemonInfo, Json, JsonObject
-from jetbus.peer.address import UrlParts, explain_closing, explain_failure, read_url, suggest_tls
+from jetbus.peer.address import (
+    NoAnswer,
+    NoDaemon,
+    UrlParts,
+    describe_failures,
+    explain_closing,
+    explain_failure,
+    explain_silence,
+    read_urls,
+    suggest_tls,
+)
 from jetbus.peer.codec import make_codec
 from jetbus.peer.compat import features_of, read_info
 from jetbus.peer.requests import CallParams, SetParams, SetReader, SetResult, daemon_timed_out, prepare_args
@@ -27,9 +38,13 @@ from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder
 if TYPE_CHECKING:
     import ssl
 
+log = logging.getLogger("jetbus.peer")
+
 CONNECT_S = 5.0
 REASON_CHARS_MAX = 200
 """Characters of a message that cannot be read which its error shows."""
+RETRY_S = 0.2
+"""Pause before another attempt while a daemon is waited for."""
 ANSWER_S = 30.0
 """Time limit for the daemon itself, for instance for a long list or after a wrong password."""
 FOREVER_S = 86400.0
@@ -74,7 +89,7 @@ class WebSocket:
 
     def __init__(self, address: UrlParts, tls: ssl.SSLContext | None) -> None:
         # Here and not at the top, because most commands use a plain socket.
-        from websockets.exceptions import InvalidHandshake, WebSocketException
+        from websockets.exceptions import InvalidHandshake, InvalidMessage, WebSocketException
         from websockets.sync.client import connect
         from websockets.typing import Subprotocol
 
@@ -95,7 +110,9 @@ class WebSocket:
                     raise
                 self._socket = open_at(cjet)
             except InvalidHandshake:
-                raise NotConnected(
+                # What is not HTTP may be a daemon of another protocol.
+                kind = NoAnswer if isinstance(error, InvalidMessage) else NotConnected
+                raise kind(
                     f"the WebSocket handshake at {address} was refused: {error}; {suggest_tls(address)}is that a Jet"
                     " daemon?"
                 ) from None
@@ -147,7 +164,7 @@ def _check_greeting(transport: SimpleTransport, address: UrlParts) -> None:
     except NotConnected:
         raise
     except (JetError, TypeError, OSError):
-        raise NotConnected(
+        raise NoAnswer(
             f"what listens at {address} does not speak the binary protocol; {suggest_tls(address)}try jet:// or ws://"
         ) from None
 
@@ -199,20 +216,59 @@ class SimplePeer:
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         name: str = "jet",
+        wait: bool = False,
     ) -> None:
-        self._address = address = read_url(url)
-        self.url = str(address)
+        self._addresses = read_urls(url)
+        self._login = user, password
+        self.groups: Json = None
+        """The groups of the user, as the daemon reported them at login."""
+        has_warned = False
+        while True:
+            try:
+                self._open_any(tls, name)
+                return
+            except NoDaemon as problem:
+                self._explain(problem)
+                if not wait:
+                    raise
+                if not has_warned:
+                    log.warning("%s; waiting until there is one, or Ctrl-C", str(problem).partition(";")[0])
+                has_warned = True
+            time.sleep(RETRY_S)
+
+    def _explain(self, problem: NoDaemon) -> None:
+        """Raise an error that names the right address if a daemon answers there in another protocol."""
+        if isinstance(problem, NoAnswer):
+            from jetbus.peer.probe import suggest_address  # only after a failure
+
+            if advice := suggest_address(self._address):
+                raise NotConnected(f"no answer in the protocol of {self.url}; {advice}") from None
+
+    def _open_any(self, tls: ssl.SSLContext | None, name: str) -> None:
+        """Connect to the first address that has a daemon."""
+        problems: list[NotConnected] = []
+        for address in self._addresses:
+            try:
+                self._open_at(address, tls, name)
+                return
+            except NotConnected as problem:
+                problems.append(problem)
+        raise describe_failures(problems)
+
+    def _open_at(self, address: UrlParts, tls: ssl.SSLContext | None, name: str) -> None:
+        self._address, self.url = address, str(address)
+        user, password = self._login
         self.user = address.user if user is None else user
         self._password = (address.password if password is None else password) or ""
         # It owns nothing, so there is no handler to await.
         self._session = PeerSession(spawn=lambda _work, _done: None)
         self._session.on_unreadable = self._fail_unreadable
-        self.groups: Json = None
-        """The groups of the user, as the daemon reported them at login."""
         try:
             self._transport = _open(address, tls)
         except (OSError, UnicodeError) as error:
-            raise NotConnected(explain_failure(address, error, "--url")) from None
+            # A reason is that of TLS, which waiting does not change.
+            kind = NotConnected if getattr(error, "reason", None) and address.tls else NoDaemon
+            raise kind(explain_failure(address, error, "--url")) from None
         self._session.begin_connection(make_codec(binary=address.binary, send=self._session.send))
         try:
             self._introduce(name)
@@ -253,7 +309,7 @@ class SimplePeer:
             raise JetError(f"the daemon at {self.url} ({name}) does not {ability}; only jetd does")
 
     def _introduce(self, name: str) -> None:
-        requests: JsonObject = {"info": {}, "config": {"name": name}}
+        requests: JsonObject = {"config": {"name": name}, "info": {}}  # in this order: see PeerConnection
         if self.user is not None:
             requests["authenticate"] = {"user": self.user, "password": self._password}
         responses = {service: _Response() for service in requests}
@@ -277,7 +333,8 @@ class SimplePeer:
     def _fail_unreadable(self, reason: JetError) -> None:
         # It may have been the response that is waited for, which would then never come.
         text = str(reason)[:REASON_CHARS_MAX]
-        raise JetError(f"{self.url} sent what is not a Jet message, {text}; is that a Jet daemon?")
+        kind = JetError if self._session.connected else NoAnswer
+        raise kind(f"{self.url} sent what is not a Jet message, {text}; is that a Jet daemon?")
 
     def _flush(self) -> None:
         if out := self._session.take_out():
@@ -292,17 +349,14 @@ class SimplePeer:
                 self._flush()
         except TimeoutError:
             if not self._session.connected:
-                raise NotConnected(
-                    f"no answer from a daemon at {self.url} within {within_s:g} s;"
-                    f" {suggest_tls(self._address)}is that a Jet daemon?"
-                ) from None
+                raise NoAnswer(explain_silence(self._address, within_s)) from None
             raise (TimedOut({}) if routed else daemon_timed_out(within_s)) from None
         except OSError:
             # The session finds out whether the daemon may have closed the connection on a message that was too long.
             self._session.on_lost()
             if isinstance(response.error, MessageTooLong):
                 raise response.error from None
-            raise NotConnected(explain_closing(self._address)) from None
+            raise NoAnswer(explain_closing(self._address)) from None
 
     def ask(self, service: str, params: Json, within_s: float = ANSWER_S, *, path: str = "") -> Json:
         """Use any service of the daemon and return its result. With a path, its owner answers."""

@@ -37,6 +37,7 @@ from typing import Any, Never, Self, cast
 
 from jetbus.errors import JetError, NotConnected
 from jetbus.loops import new_loop
+from jetbus.peer.address import UrlParts
 from jetbus.peer.aio import PeerAsync
 from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
 from jetbus.peer.callbacks import call_back, is_async
@@ -208,6 +209,10 @@ class SharedPeer(PeerAsync):
     def session(self) -> SharedSession:
         return self._session
 
+    def _use_address(self, address: UrlParts) -> None:
+        super()._use_address(address)
+        self._encrypted = address.tls
+
     def on_fork(self) -> None:
         self._session.lock = threading.RLock()  # a thread that is not in this process may hold the old one
         super().on_fork()
@@ -262,6 +267,8 @@ class ThreadedConnection:
         name: str = "",
         user: str | None = None,
         password: str | None = None,
+        wait: bool = False,
+        wait_s: float | None = None,
         reconnect: bool = True,
         tls: ssl.SSLContext | None = None,
         answer_s: float = ANSWER_S,
@@ -269,6 +276,10 @@ class ThreadedConnection:
         on_return: Callable[[], Any] | None = None,
     ) -> None:
         """Create a peer; it does nothing until ``connect``.
+
+        ``url`` may name several daemons, ``jet://a,b``, which are tried in turn, also when the connection is lost.
+
+        With ``wait`` connecting waits for a daemon that does not run yet, with ``wait_s`` for so many seconds at most.
 
         ``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
         """
@@ -280,6 +291,8 @@ class ThreadedConnection:
             name=name,
             user=user,
             password=password,
+            wait=wait,
+            wait_s=wait_s,
             reconnect=reconnect,
             tls=tls,
             answer_s=answer_s,

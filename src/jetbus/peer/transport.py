@@ -24,7 +24,7 @@ from websockets.uri import parse_uri
 
 from jetbus.errors import JetError, NotConnected
 from jetbus.loops import keep_alive
-from jetbus.peer.address import BINARY, UrlParts, explain_closing, suggest_tls
+from jetbus.peer.address import BINARY, NoAnswer, UrlParts, explain_closing, suggest_tls
 from jetbus.peer.binary import check_version
 from jetbus.wire.framing import BINARY_STREAM, STREAM, StreamDecoder
 
@@ -58,7 +58,7 @@ class Transport(asyncio.Protocol):
         keep_alive(transport.get_extra_info("socket"))
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        self._refuse(NotConnected(explain_closing(self._address)))
+        self._refuse(NoAnswer(explain_closing(self._address)))
         self._lost.set()
         self._on_lost(self)
 
@@ -90,7 +90,7 @@ class Transport(asyncio.Protocol):
             self._refuse(error)
         except JetError:
             text = f"what listens at {self._address} does not speak the binary protocol"
-            self._refuse(NotConnected(f"{text}; {suggest_tls(self._address)}try jet:// or ws://"))
+            self._refuse(NoAnswer(f"{text}; {suggest_tls(self._address)}try jet:// or ws://"))
         else:
             self._open.set_result(None)
 
@@ -133,7 +133,9 @@ class StreamTransport(Transport):
         self._receive(self._decoder.feed(data))
         # The first bytes of another protocol, read as a length, are far above the limit.
         if self._decoder.overlong is not None:
-            self._refuse(NotConnected("what listens there does not speak this protocol; is it the right port?"))
+            self._refuse(
+                NoAnswer(f"what listens at {self._address} does not speak this protocol; is it the right port?")
+            )
             self.abort()
 
     def write(self, payloads: list[bytes]) -> None:

@@ -33,7 +33,6 @@ COLUMNS = ("ts", "status", "mounted", "blocked")
 @click.argument("far", metavar="URL|CONTEXT")
 @click.option("--prefix", required=True, metavar="P", help="where it is mounted: below P/")
 @click.option("--rule", metavar="RULE", help="only what matches")
-@click.option("--wait", is_flag=True, help="wait for daemons that are not there yet")
 @click.option("--far-user", metavar="NAME", help="log in there as this user")
 @click.option("--far-password-file", metavar="FILE", help="that user's password, - for stdin; else it is asked for")
 @click.option("--fetch-groups", metavar="NAME,...", help="only users of these groups see here what is mounted")
@@ -47,7 +46,6 @@ def bridge(
     far: str,
     prefix: str,
     rule: str | None,
-    wait: bool,
     far_user: str | None,
     far_password_file: str | None,
     fetch_groups: str | None,
@@ -94,7 +92,7 @@ def bridge(
                 bus.url,
                 prefix=prefix,
                 rule=rule,
-                wait=wait,
+                wait=bus.wait,
                 stop=stop,
                 name="jet bridge",
                 access=access,

@@ -73,6 +73,8 @@ class Screen:
 
         # Without a thread of its own that redraws: every report draws once.
         self._live = Live(console=Console(), screen=True, auto_refresh=False)
+        self.last: list[JsonObject] = []
+        """The records of the last report."""
 
     def __enter__(self) -> Screen:
         self._live.start()
@@ -95,6 +97,7 @@ class Screen:
             cells = (record["path"], str(record["per_s"]), str(record["bytes_per_s"]), format_cell(record["value"]))
             # rich would take brackets in plain strings as markup.
             table.add_row(*map(Text, cells))
+        self.last = records
         self._live.update(Group(Text(headline, style="bold"), Text(""), table), refresh=True)
 
 
@@ -128,6 +131,10 @@ def top(bus: Target, form: str | None, ending: Ending, rules: tuple[str, ...], e
     if form == "table" and sys.stdout.isatty():
         with Screen() as screen:
             code = run(_top(bus, rules, ending, every_s, rows, screen, None))
+        # The screen is gone now, and with it all that it has shown.
+        with Output(COLUMNS, form, value="path") as out:
+            for record in screen.last:
+                out.put(record)
         return code
     with Output(COLUMNS, form, stream=True, value="path") as out:
         code = run(_top(bus, rules, ending, every_s, rows, None, out))
@@ -147,6 +154,20 @@ async def _top(
         following = Follower(peer, read_rules(rules))
         talkers = ChangeCounter()
 
+        has_reported = False
+
+        async def report() -> None:
+            nonlocal has_reported
+            has_reported = True
+            for event in following.take():
+                talkers.take(event)
+            records, total = talkers.look(rows)
+            if screen is not None:
+                screen.show(await _make_headline(peer, talkers.there, total), records)
+            for record in records if out else ():
+                assert out is not None  # noqa: S101
+                out.put(record)
+
         async def look() -> None:
             for event in await following.ready():
                 # Present values, which are shown but did not change.
@@ -155,24 +176,25 @@ async def _top(
                 screen.show(f"{peer.url}  measuring ...", [])
             while True:
                 await asyncio.sleep(every_s)
-                for event in following.take():
-                    talkers.take(event)
-                records, total = talkers.look(rows)
-                if screen is not None:
-                    screen.show(await _make_headline(peer, talkers.there, total), records)
-                for record in records if out else ():
-                    assert out is not None  # noqa: S101
-                    out.put(record)
+                await report()
                 if ending.record_event():
                     return
 
+        async def look_once_at_least() -> None:
+            try:
+                await look()
+            finally:
+                # --for may be over before the first interval is.
+                if not has_reported:
+                    await report()
+
         if screen is None:
-            return await run_until_end(look(), ending)
+            return await run_until_end(look_once_at_least(), ending)
         has_quit = False
 
         async def look_until_q() -> None:
             nonlocal has_quit
-            has_quit = await run_first(look(), wait_for_q()) == 1
+            has_quit = await run_first(look_once_at_least(), wait_for_q()) == 1
 
         # Leaving with q is a success, even if --count is not reached; otherwise the conditions are checked below.
         code = await run_until_end(look_until_q(), Ending(for_s=ending.for_s))
