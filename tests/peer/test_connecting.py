@@ -203,7 +203,7 @@ def test_the_wrong_scheme_at_another_daemon() -> None:
 
 
 def test_something_else_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no daemon answers in any protocol, none is named."""
+    """No scheme is named if no daemon answers in any protocol."""
     monkeypatch.setattr("jetbus.peer.connection.CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"jet://127.0.0.1:{server.getsockname()[1]}"

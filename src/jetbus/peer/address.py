@@ -73,12 +73,12 @@ class UrlParts(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
-class NoDaemon(NotConnected):
+class Unreachable(NotConnected):
     """Nobody listens at an address; a daemon that starts later may."""
 
 
-class NoAnswer(NoDaemon):
-    """What listens at an address does not answer as a daemon does; perhaps it has another scheme."""
+class NoAnswer(Unreachable):
+    """Somebody listens at an address, but does not answer as a daemon does; perhaps it has another scheme."""
 
 
 ADDRESSES_MAX = 16
@@ -181,7 +181,7 @@ def describe_failures(problems: list[NotConnected]) -> NotConnected:
     """Return one error for several addresses that could not be reached; it may pass if one of them may."""
     if len(problems) == 1:
         return problems[0]
-    kind = NoDaemon if any(isinstance(problem, NoDaemon) for problem in problems) else NotConnected
+    kind = Unreachable if any(isinstance(problem, Unreachable) for problem in problems) else NotConnected
     return kind(f"none of {len(problems)} addresses has a daemon: " + "; ".join(map(str, problems)))
 
 

@@ -47,7 +47,7 @@ from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied
 from jetbus.json_types import JsonObject
 from jetbus.peer.address import (
     NoAnswer,
-    NoDaemon,
+    Unreachable,
     UrlParts,
     describe_failures,
     explain_closing,
@@ -252,7 +252,7 @@ class PeerConnection:
             try:
                 await self._open_any(min(CONNECT_S, max(left_s, SWEEP_S)) if self._wait_s else CONNECT_S)
                 return
-            except NoDaemon as problem:
+            except Unreachable as problem:
                 advice = None
                 if isinstance(problem, NoAnswer):
                     advice = await asyncio.to_thread(suggest_address, self._address)
@@ -261,7 +261,7 @@ class PeerConnection:
                 if self._closing or loop.time() >= deadline:
                     raise
                 if not attempt:
-                    log.warning("%s; waiting until there is one", str(problem).partition(";")[0])
+                    log.error("%s; waiting until there is one", str(problem).partition(";")[0])
             await asyncio.sleep(min(WAIT_MAX_S, backoff_s(attempt), max(0.0, deadline - loop.time())))
             attempt += 1
 
@@ -309,7 +309,7 @@ class PeerConnection:
         try:
             return await open_transport(self._address, self._tls, self._session.receive, self._on_transport_lost)
         except (OSError, ssl.SSLError) as error:
-            kind = NotConnected if isinstance(error, ssl.SSLError) else NoDaemon
+            kind = NotConnected if isinstance(error, ssl.SSLError) else Unreachable
             raise kind(explain_failure(self._address, error)) from None
 
     async def _introduce(self) -> None:

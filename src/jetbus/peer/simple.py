@@ -18,7 +18,7 @@ from jetbus.errors import JetError, MessageTooLong, NotConnected, NotFound, Time
 from jetbus.json_types import DaemonInfo, Json, JsonObject
 from jetbus.peer.address import (
     NoAnswer,
-    NoDaemon,
+    Unreachable,
     UrlParts,
     describe_failures,
     explain_closing,
@@ -227,7 +227,7 @@ class SimplePeer:
             try:
                 self._open_any(tls, name)
                 return
-            except NoDaemon as problem:
+            except Unreachable as problem:
                 self._explain(problem)
                 if not wait:
                     raise
@@ -236,7 +236,7 @@ class SimplePeer:
                 has_warned = True
             time.sleep(RETRY_S)
 
-    def _explain(self, problem: NoDaemon) -> None:
+    def _explain(self, problem: Unreachable) -> None:
         """Raise an error that names the right address if a daemon answers there in another protocol."""
         if isinstance(problem, NoAnswer):
             from jetbus.peer.probe import suggest_address  # only after a failure
@@ -267,7 +267,7 @@ class SimplePeer:
             self._transport = _open(address, tls)
         except (OSError, UnicodeError) as error:
             # A reason is that of TLS, which waiting does not change.
-            kind = NotConnected if getattr(error, "reason", None) and address.tls else NoDaemon
+            kind = NotConnected if getattr(error, "reason", None) and address.tls else Unreachable
             raise kind(explain_failure(address, error, "--url")) from None
         self._session.begin_connection(make_codec(binary=address.binary, send=self._session.send))
         try:
