@@ -123,7 +123,7 @@ def test_tls(tmp_path: Path, scheme: str) -> None:
         for words in (["get", "$jet/pid"], ["watch", "$jet/pid"]):
             code, _, err = jet(*words, "--url", plain)
             assert code == 3
-            assert f"if it speaks TLS, use {address}; " in err
+            assert f" with TLS: use {address}" in err
         named = address._replace(host="localhost")
         err = jet("get", "$jet/pid", "--url", str(named), "--ca", "ca.pem").err
         assert "certificate is not valid for 'localhost'; connect by a name that is in the certificate" in err
