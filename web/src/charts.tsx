@@ -94,9 +94,8 @@ export function NoJournal() {
     <div class="empty">
       <strong>This bus keeps no history that you may read.</strong>
       <p>
-        Start the daemon with <code>jetd --journal DIR</code>, or record any
-        daemon with <code>jet record DIR</code> and start Radar with{" "}
-        <code>jet radar --journal DIR</code>.
+        Start the daemon with <code>jetd --journal DIR</code>, or record any daemon with{" "}
+        <code>jet record DIR</code> and start Radar with <code>jet radar --journal DIR</code>.
       </p>
       <LoginHint />
     </div>
