@@ -96,6 +96,11 @@ class Room:
             place.enter()
         self._is_serving = False
 
+    def close(self) -> None:
+        """Let no search enter any more, because the daemon stops."""
+        self._waiting.clear()
+        self._is_serving = True
+
     def _take_next(self) -> Place | None:
         """Return the search that enters next and let its address go behind the others; None if there is no room."""
         address, places = next(iter(self._waiting.items()), ("", None))
