@@ -14,9 +14,11 @@ from argon2 import PasswordHasher
 
 from jetbus.bus.access import Auth
 from jetbus.bus.bus import Bus
+from jetbus.bus.fetches import FetchOptions
 from jetbus.bus.limits import Limits
 from jetbus.daemon.users import Users
 from jetbus.errors import JetError
+from jetbus.rules import EVERYTHING
 from support.inmemory import Peer
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -715,3 +717,22 @@ def test_own_states(bus: Bus) -> None:
     assert peer.data("set", {"path": "$jet/x", "value": 1}) == {"fetchOnly": "$jet/x"}
     assert peer.data("change", {"path": "$jet/x", "value": 1}) == {"foreignPath": "$jet/x"}
     assert peer.data("add", {"path": "$jet/y", "value": 1}) == {"pathAlreadyExists": "$jet/y"}
+
+
+def test_a_fetch_begins_while_its_equal_ends() -> None:
+    """A fetch that is prepared while the last equal one of another peer ends sees each change once, then and later."""
+    bus = Bus()
+    owner, leaving, joining = Peer(bus), Peer(bus), Peer(bus)
+    owner.notify("add", {"path": "a", "value": 0})
+    leaving.notify("fetch", {"id": "f"})
+    leaving.received()
+    preparation = bus.fetches.prepare(joining.session, b'"f"', EVERYTHING, FetchOptions())
+    remaining = bus.fetches.leave(leaving.session, b'"f"')
+    assert len(preparation.join()) == 1
+    owner.notify("change", {"path": "a", "value": 1})
+    assert [event["value"] for event in joining.events()] == [1]
+    for _ in remaining:
+        pass
+    owner.notify("change", {"path": "a", "value": 2})
+    assert [event["value"] for event in joining.events()] == [2]
+    assert leaving.received() == []

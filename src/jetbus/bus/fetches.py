@@ -567,9 +567,12 @@ class Preparation:
         return audience, self._fetches.present(audience)
 
     def _renew(self) -> None:
-        """Choose another audience if the rights of the user have changed since the fetch began."""
-        if self._audience.auth != self._session.auth:
-            self._audience = self._choose_audience()
+        """Choose the audience anew: its last member may have left since the fetch began, or the user have other rights.
+
+        An audience that was left must not be joined again, because it is taken out of its elements in later steps.
+        """
+        before, self._audience = self._audience, self._choose_audience()
+        if before.auth != self._audience.auth:
             self._known = {}
 
     def join(self) -> list[bytes]:
