@@ -15,7 +15,7 @@ from jetbus.demo.plant import PlantOwner
 
 
 async def run_plant(seconds: float | None) -> None:
-    async with jetbus.PeerAsync(name="plant", wait=True) as peer:
+    async with jetbus.PeerAsync(name="plant") as peer:
         owner = PlantOwner(peer)
         await owner.add_elements()
         print(f"{len(owner.states)} states and {len(owner.methods)} methods of a plant at {peer.url}", flush=True)

@@ -259,7 +259,7 @@ class PeerConnection:
                 if advice is not None:
                     raise NotConnected(f"no answer in the protocol of {self.url}; {advice}") from None
                 if self._closing or loop.time() >= deadline:
-                    raise
+                    raise NotConnected(str(problem)) from None  # the class that callers know
                 if not attempt:
                     log.error("%s; waiting until there is one", str(problem).partition(";")[0])
             await asyncio.sleep(min(WAIT_MAX_S, backoff_s(attempt), max(0.0, deadline - loop.time())))

@@ -191,7 +191,8 @@ class BlockingWaiter:
     def wait(self, timeout_s: float, path: str = "") -> Any:
         """Block until there is a response; return its result or raise its error."""
         # Acquired in the constructor, released by the response.
-        if not self._lock.acquire(timeout=-1 if timeout_s == float("inf") else timeout_s):
+        # A time that is over already is no time, while a negative one would be for ever.
+        if not self._lock.acquire(timeout=-1 if timeout_s == float("inf") else max(timeout_s, 0.0)):
             # A response that comes later finds nobody waiting.
             self._done = True
             raise TimedOut({"path": path}) if path else daemon_timed_out(timeout_s)

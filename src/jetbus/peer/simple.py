@@ -230,7 +230,7 @@ class SimplePeer:
             except Unreachable as problem:
                 self._explain(problem)
                 if not wait:
-                    raise
+                    raise NotConnected(str(problem)) from None  # the class that callers know
                 if not has_warned:
                     log.warning("%s; waiting until there is one, or Ctrl-C", str(problem).partition(";")[0])
                 has_warned = True
