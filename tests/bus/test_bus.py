@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -736,3 +737,23 @@ def test_a_fetch_begins_while_its_equal_ends() -> None:
     owner.notify("change", {"path": "a", "value": 2})
     assert [event["value"] for event in joining.events()] == [2]
     assert leaving.received() == []
+
+
+def test_a_search_ends_with_its_peer() -> None:
+    """The room of a long get is free as soon as its peer is gone, without the garbage collector."""
+    bus = Bus(limits=Limits(search_bytes_max=1))
+    owner, gone, waiting = Peer(bus), Peer(bus), Peer(bus)
+    owner.send(*({"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(2000)))
+    bus.turn_ends = 0.0
+    gc.disable()
+    try:
+        for peer in (gone, waiting):
+            peer.send({"id": 1, "method": "get", "params": {}})
+        assert (gone.session.turn_over, waiting.session.turn_over) == (True, False)
+        bus.disconnect(gone.session)
+        assert waiting.session.turn_over
+    finally:
+        gc.enable()
+    bus.turn_ends = math.inf
+    bus.next_turn(waiting.session)
+    assert len(waiting.received()[0]["result"]) == 2000

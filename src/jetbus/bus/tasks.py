@@ -126,12 +126,14 @@ class Place(Work[None]):
     def run(self, then: Callable[[], None]) -> None:
         """Enter at once, or call ``then`` on entering later."""
         self._then = then
-        self.is_done = self._room.take(self)
+        if self._room.take(self):
+            self.is_done, self._then = True, _do_nothing
 
     def enter(self) -> None:
         """Let the task go on."""
-        self.is_done = True
-        self._then()
+        # ``then`` refers to the task, which refers to this place: without the cycle a task ends with its session.
+        self.is_done, then, self._then = True, self._then, _do_nothing
+        then()
 
     def leave(self) -> None:
         """Give back the room. A search whose peer is gone while it waits leaves when it has entered."""
