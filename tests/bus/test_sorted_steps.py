@@ -11,7 +11,7 @@ import pytest
 from jetbus.bus.bus import Bus
 from support.inmemory import Peer
 
-STATES = 1000
+STATES = 2000
 SORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "get, ten": ("get", {"sort": {"byValue": "number", "from": 1, "to": 10}}),
     "get, all": ("get", {"sort": {"byValue": "number", "from": 1, "to": STATES}}),
