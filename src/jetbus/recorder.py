@@ -76,6 +76,7 @@ class Recorder:
         user: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
+        wait: bool = False,
     ) -> None:
         self._rule = make_rule(rule)
         if self._rule.sort is not None:
@@ -89,6 +90,7 @@ class Recorder:
             user=user,
             password=password,
             tls=tls,
+            wait=wait,
             on_loss=self._on_loss,
             on_return=self._on_return,
         )

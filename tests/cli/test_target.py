@@ -234,16 +234,22 @@ def test_url_without_scheme(jet: Jet, plant_daemon: Daemon) -> None:
     assert jet("get", "plant/pump/mode", "-o", "value", "--url", url_of(plant_daemon)[6:]).out == "manual\n"
 
 
-@pytest.mark.parametrize(
-    "words", [["get", "$jet/version"], ["watch", "$jet/version", "-n", "1"]], ids=["asks once", "stays"]
-)
-def test_a_command_waits_for_its_daemon(words: list[str]) -> None:
+WAITING: dict[str, tuple[list[str], str]] = {
+    "asks once": (["get", "$jet/version"], jetbus.__version__),
+    "stays": (["watch", "$jet/version", "-n", "1"], jetbus.__version__),
+    "records": (["record", "log", "--for", "100ms"], "2"),  # its start and its stop
+}
+
+
+@pytest.mark.parametrize(("words", "printed"), WAITING.values(), ids=WAITING.keys())
+def test_a_command_waits_for_its_daemon(tmp_path: Path, words: list[str], printed: str) -> None:
     """With --wait a command says that it waits, and is carried out when there is a daemon."""
     port = free_port()
     command = [sys.executable, "-m", "jetbus.cli", "--url", f"jet://127.0.0.1:{port}", *words, "-o", "value", "--wait"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    out_pipe = err_pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdout=out_pipe, stderr=err_pipe, text=True) as process:
         assert process.stderr is not None
         assert "waiting until there is one" in process.stderr.readline()
         with running_daemon(tcp=Address("127.0.0.1", port)):
             out, err = process.communicate(timeout=DEADLINE_S)
-    assert (out, err, process.returncode) == (f"{jetbus.__version__}\n", "", 0)
+    assert (out, err, process.returncode) == (f"{printed}\n", "", 0)

@@ -83,6 +83,7 @@ class Player:
         user: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
+        wait: bool = False,
     ) -> None:
         made = None if rule is None else make_rule(rule)
         # Only the tests of the value; the recording applies those of the path.
@@ -98,6 +99,7 @@ class Player:
             user=user,
             password=password,
             tls=tls,
+            wait=wait,
             # Lambdas, because the projection needs the peer and is made after it.
             on_loss=lambda: self._projection.on_loss(),
             on_return=lambda: self._projection.on_return(),

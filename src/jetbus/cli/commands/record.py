@@ -91,7 +91,7 @@ def _read_densities(texts: Sequence[str]) -> Densities:
 async def _record(
     bus: Target, folder: str, options: dict[str, Any], ending: Ending, recorder_of: type[Recorder]
 ) -> JsonObject:
-    async with recorder_of(bus.url, folder, name="jet record", **options, **bus.get_login()) as recorder:
+    async with recorder_of(bus.url, folder, name="jet record", wait=bus.wait, **options, **bus.get_login()) as recorder:
         if sys.stderr.isatty():
             print_message(f"recording {recorder.url} in {folder} until Ctrl-C")
         reporting = asyncio.create_task(_report(recorder))

@@ -90,7 +90,11 @@ def replay(
         }
         ending = Ending(for_s=for_s)
         done = run(
-            _replay(lambda: Player(folder, bus.url, name="jet replay", **options, **bus.get_login()), ending, stay)
+            _replay(
+                lambda: Player(folder, bus.url, name="jet replay", wait=bus.wait, **options, **bus.get_login()),
+                ending,
+                stay,
+            )
         )
     totals = {name: value for name, value in done._asdict().items() if name in COLUMNS}
     Output(COLUMNS, form, value="events").put_all([{"ts": _format_instant(done.position_us), **totals}])
