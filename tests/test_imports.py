@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "hbk": WORDS,
     "loops": (),
     "supervise": (),
+    "discovery": ("errors", "json_types"),
     "programs": (),
     "rules": ("errors", "json_types", "paths", "luapattern"),
     "wire": WORDS,
@@ -35,14 +36,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "journal": WORDS,
     "recorder": (*WORDS, "loops", "wire", "peer", "journal", "hbk"),
     "player": (*WORDS, "loops", "wire", "peer", "journal"),
-    "daemon": (*WORDS, "loops", "wire", "bus", "journal"),
+    "daemon": (*WORDS, "loops", "wire", "bus", "journal", "discovery"),
     "testing": (*WORDS, "loops", "wire", "bus", "journal", "daemon"),
     "spark": (*WORDS, "loops", "wire", "peer", "journal"),
     "radar": (*WORDS, "loops", "wire", "peer", "journal"),
     "demo": (*WORDS, "peer", "spark"),
     "cli": (
         *(*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "recorder", "player", "daemon", "testing"),
-        *("spark", "radar", "demo", "hbk", "programs"),
+        *("spark", "radar", "demo", "hbk", "programs", "discovery"),
     ),
 }
 """Each part of the house and the parts it may import besides itself; parts that are not built yet are simply absent."""

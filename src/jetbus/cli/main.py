@@ -50,6 +50,7 @@ COMMANDS: dict[str, Row] = {
     "hz": Row("look", "rates:hz", "rate of changes"),
     "bw": Row("look", "rates:bw", "bandwidth of changes"),
     "peers": Row("look", "peers:peers", "list connections"),
+    "find": Row("look", "find:find", "daemons nearby"),
     "radar": Row("look", "radar:radar", "open it in a browser"),
     "kick": Row("look", "kick:kick", "close a connection"),
     "add": Row("own", "add:add", "own a state"),
@@ -111,10 +112,7 @@ class Jet(click.Group):
         formatter.write("Usage: jet [--url URL | --context NAME] COMMAND ...\n\n")
         for line in _list_commands():
             formatter.write(line + "\n")
-        formatter.write(
-            "\n`jet COMMAND --help` has options and examples; `jet help WORD` explains rules,\n"
-            "addresses, instants, values, output, and the words of other systems.\n"
-        )
+        formatter.write("\n`jet COMMAND --help` has options and examples; `jet help WORD` explains a word.\n")
 
 
 def _list_commands() -> list[str]:

@@ -44,6 +44,8 @@ class Address(NamedTuple):
 
 
 OFF = "off"
+NAME_BYTES_MAX = 63
+"""Bytes of a name in mDNS, at most."""
 RADAR = "localhost:11128"
 """Address of Radar for ``--radar`` without a value."""
 
@@ -92,6 +94,13 @@ def read_amount(text: str) -> int:
     if not text.isdecimal():
         raise ValueError("it is a whole number of at least 0")
     return int(text)
+
+
+def read_announced_name(text: str) -> str | None:
+    """A name for others to read, empty for that of the host, or ``off``."""
+    if "." in text or len(text.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"it is a name of at most {NAME_BYTES_MAX} bytes without dots, or off")
+    return None if text == OFF else text
 
 
 def read_seconds(text: str) -> float:
@@ -301,6 +310,13 @@ class Config(Limits):
         "HOST:PORT",
         f"serve Radar, the bus in a browser, in a process beside the daemon; the flag alone means {RADAR}",
         alone=RADAR,
+    )
+    announce: str | None = _setting(
+        None,
+        read_announced_name,
+        "NAME",
+        "announce the daemon by mDNS; the flag alone takes the name of the host, and a port that is not the usual one",
+        alone="",
     )
     log_level: str = _setting(
         "info",

@@ -30,6 +30,7 @@ from typing import Any
 from jetbus.bus.bus import Bus
 from jetbus.bus.ports import Outcome
 from jetbus.daemon.admin import AdminMethods
+from jetbus.daemon.announcement import Announcement
 from jetbus.daemon.config import SETTINGS, TRANSPORTS, Address, AddressInUse, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
 from jetbus.daemon.deflate import BoundedDeflate
@@ -157,6 +158,7 @@ class Daemon:
         self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._socket_files: list[Path] = []
         self.radar: RadarProcess | None = None
+        self._announcement: Announcement | None = None
         self._routes_timer: asyncio.TimerHandle | None = None
         self._stale_timer: asyncio.TimerHandle | None = None
         self._timers: list[asyncio.Task[None]] = []
@@ -198,6 +200,9 @@ class Daemon:
                 self.radar = RadarProcess(self.config, self.listening, _bind("radar", self.config.radar))
                 self.listening["radar"] = self.radar.address
                 self.radar.start()
+            if self.config.announce is not None:
+                self._announcement = Announcement(self.config, self.listening)
+                await asyncio.to_thread(self._announcement.start)
         except BaseException:
             await self.stop()
             raise
@@ -268,6 +273,8 @@ class Daemon:
             self._stale_timer.cancel()
         if self._routes_timer is not None:
             self._routes_timer.cancel()
+        if self._announcement is not None:
+            await asyncio.to_thread(self._announcement.stop)
         if self.radar is not None:
             await self.radar.stop()
         for server in self._servers:
