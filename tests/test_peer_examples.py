@@ -20,10 +20,21 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningDaemon]:
         yield running
 
 
-COMMANDS = [("thermostat",), ("pump",), ("chat", "ann"), ("todo", "serve"), ("todo", "watch"), ("todo", "add", "x")]
+OWNERS = [("thermostat",), ("pump",), ("chat", "ann"), ("todo", "serve")]
+CLIENTS = [("todo", "watch"), ("todo", "add", "x")]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", OWNERS, ids=" ".join)
+def test_examples_wait_for_their_daemon(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An example that starts before its daemon goes on as soon as there is one."""
+    name = f"late-daemon-{os.getpid()}"
+    monkeypatch.setenv("JET_URL", f"unix://@{name}")
+    with example(*command) as running, running_daemon(unix=f"@{name}"):
+        assert running.line()
+        running.interrupt()
+
+
+@pytest.mark.parametrize("command", CLIENTS, ids=" ".join)
 def test_examples_need_a_daemon(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a daemon an example says so in one line and ends with exit code 3."""
     monkeypatch.setenv("JET_URL", f"unix://@no-daemon-{os.getpid()}")
@@ -35,7 +46,7 @@ def test_examples_need_a_daemon(command: tuple[str, ...], monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("daemon")
-@pytest.mark.parametrize("command", [("thermostat",), ("pump",), ("chat", "ann"), ("todo", "serve")], ids=" ".join)
+@pytest.mark.parametrize("command", OWNERS, ids=" ".join)
 def test_examples_end_on_ctrl_c(command: tuple[str, ...]) -> None:
     """Ctrl-C ends an example without a word."""
     with example(*command) as running:
