@@ -262,7 +262,7 @@ def _encode_past(request: Request, found: list[PastElement], asked: Asked | None
 SMALL_SEARCH, SMALL_BYTES = 1_000, 1 << 20
 """Number of elements up to which a search needs no room, unless they are larger than that."""
 FOUND_BYTES = 300
-"""What a search keeps of an element, beside its encoded form."""
+"""Bytes that a search keeps for an element, besides its encoded form."""
 STEP = 25
 """Number of elements between two looks at the clock."""
 

@@ -122,7 +122,7 @@ class Turns:
         self._flow = flow
         self.turn_s = turn_s
         self.collecting = False
-        """What is read is collected, because a fetch waits or has been answered a moment ago."""
+        """True while messages are collected, because a fetch waits or has been answered a moment ago."""
         self.answering = False
         """Fetches are answered at once: everything sent before them has been read, or their connection is heavy."""
         self._collected: dict[Connection, list[bytes]] = {}
