@@ -103,7 +103,7 @@ test: check java shells chromium $(PAGE) $(NODE_MODULES)/.installed ## check, th
 
 # The oldest versions that pyproject.toml allows; without Spark, Node.js and what measures time.
 MINIMUM := build/minimum
-QUICK := bus wire peer journal daemon binary cli test_rules.py test_ruletext.py test_luapattern.py test_paths.py test_loops.py
+QUICK := bus wire peer journal daemon binary cli rules test_loops.py
 
 test-minimum: $(TOOLS)/.ready ## the quick tests with the oldest dependencies that pyproject.toml allows
 	$(TOOLS)/uv pip compile --quiet --no-header --resolution lowest-direct --python $(PYTHON) --extra dev pyproject.toml \

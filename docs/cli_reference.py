@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from jetbus.cli.command import SHARED, Command
-from jetbus.cli.errors import Code
+from jetbus.cli.exit_codes import Code
 from jetbus.cli.main import COMMANDS, jet
 from jetbus.cli.tools import TOOLS, TYPES
 

@@ -299,8 +299,8 @@ CLI = runpy.run_path(str(DOCS / "cli_reference.py"))
 
 def _parts() -> dict[str, dict[str, Callable[[], str]]]:
     """What is generated: page, name of the part, how it is made."""
-    from jetbus.journal.errors import JournalError
-    from jetbus.spark.errors import JetSparkError
+    from jetbus.journal.journal_errors import JournalError
+    from jetbus.spark.spark_errors import JetSparkError
 
     return {
         "api.md": {name: functools.partial(names, name) for name in MODULES},

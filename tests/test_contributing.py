@@ -141,7 +141,7 @@ def test_the_walk_leads_there(section: str, tree: Path) -> None:
     assert re.search(r"[1-9]\d* passed", careful.stdout)
 
 
-FEW = "tests/test_paths.py tests/interop/test_connect.py tests/spark/test_session.py"
+FEW = "tests/rules/test_paths.py tests/interop/test_connect.py tests/spark/test_session.py"
 SET_UP = [
     line
     for block in blocks_of(ROOT / "CONTRIBUTING.md")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jetbus.cli.errors import Code
+from jetbus.cli.exit_codes import Code
 from support.daemon import Daemon
 from support.jet import WORKERS, Done, Jet, chosen
 from support.plant import url_of

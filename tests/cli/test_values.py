@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetbus.cli.arguments import read_duration, read_value
-from jetbus.cli.errors import Code, Failure, find_similar_path
+from jetbus.cli.exit_codes import Code, Failure, find_similar_path
 from jetbus.cli.output import encode_json, fit_widths, measure_width, truncate
 
 DURATIONS = {"250ms": 0.25, "2h": 7200.0, "7d": 604800.0, "1h30m": 5400.0, "1.5s": 1.5, "10us": 1e-5, "1w": 604800.0}

@@ -28,11 +28,11 @@ from jetbus.daemon.config import Config
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
 from jetbus.daemon.daemon import Daemon
 from jetbus.errors import JetError
-from jetbus.journal.errors import JournalError
+from jetbus.journal.journal_errors import JournalError
 from jetbus.luapattern import lua_matcher
 from jetbus.rules import Rule
+from jetbus.rules.decoding import read_rule, write_rule
 from jetbus.rules.text import parse_rule
-from jetbus.rules.wire import read_rule, write_rule
 from support.inmemory import MemoryTransport, frames_of
 
 Target = Callable[[bytes], None]

@@ -12,7 +12,7 @@ import pytest
 import jetbus.journal
 from jetbus.errors import NotFound
 from jetbus.journal import BeforeJournal, Journal, JournalError, JournalGone, NotRecorded, maintenance, snapshots
-from jetbus.journal.descriptions import UNIT, add_unit_column
+from jetbus.journal.recorded_units import UNIT, add_unit_column
 from jetbus.journal.segment import list_segments
 from jetbus.journal.tree import TREE
 from jetbus.rules import parse_rule

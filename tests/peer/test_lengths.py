@@ -15,8 +15,8 @@ import jetbus
 from jetbus.peer import connection
 from jetbus.peer.elements import OwnedState
 from jetbus.peer.lengths import NOTED_MAX, SHORT_BYTES, Lengths, LongMessage, Suspicion
+from jetbus.peer.peer_session import PeerSession
 from jetbus.peer.requests import SessionWaiter
-from jetbus.peer.session import PeerSession
 from jetbus.testing import RunningDaemon, running_daemon
 from support.peers import PeerFactory, raised, run, until
 from support.standin import standing_in

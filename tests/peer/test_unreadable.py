@@ -15,7 +15,7 @@ import pytest
 import jetbus
 from jetbus.errors import InvalidValue
 from jetbus.peer.elements import OwnedMethod, OwnedState
-from jetbus.peer.session import PeerSession
+from jetbus.peer.peer_session import PeerSession
 from jetbus.peer.subscription import Event, Subscription
 from jetbus.rules import rule
 from support.jet import Jet

@@ -21,7 +21,7 @@ from jetbus.radar.limits import QUESTIONS_PER_ADDRESS, QUESTIONS_WAITING_MAX, Qu
 from jetbus.radar.logins import HistorySource, Login
 from jetbus.radar.mirror import BusAddress
 from jetbus.radar.server import ServerSettings, make_server
-from jetbus.radar.session import PENDING_MAX, REQUESTS_AT_A_TIME, TREE_CHUNK, TabSession
+from jetbus.radar.tab import PENDING_MAX, REQUESTS_AT_A_TIME, TREE_CHUNK, TabSession
 from jetbus.testing import RunningDaemon, running_daemon
 
 WITHIN_S = 60

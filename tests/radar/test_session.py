@@ -12,7 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import jetbus
 from jetbus.radar.app import RadarSettings, create_app
-from jetbus.radar.session import may_have_users
+from jetbus.radar.tab import may_have_users
 from jetbus.testing import running_daemon
 from support.radar import serve_radar
 from support.standin import standing_in

@@ -218,7 +218,7 @@ KNOWN: dict[str, tuple[Exception, type[JetSparkError], bool, str]] = {
     "login of the store": (OSError("Forbidden: 403"), SparkFailed, False, "check the permissions there"),
     "memory": (PySparkException(f"{STACK}OutOfMemoryError: Java heap space"), SparkFailed, False, "--batch-events"),
     "loss": (
-        StreamingQueryException(f"{STACK}jetbus.spark.errors.DataLoss: events 1 to 3 of bus 'a' were dropped"),
+        StreamingQueryException(f"{STACK}jetbus.spark.spark_errors.DataLoss: events 1 to 3 of bus 'a' were dropped"),
         DataLoss,
         False,
         "events 1 to 3 of bus 'a' were dropped",

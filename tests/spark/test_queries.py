@@ -17,7 +17,7 @@ from jetbus.spark import Pipeline
 from jetbus.spark.catalog import Tables
 from jetbus.spark.location import read_location
 from jetbus.spark.query_methods import QUESTIONS_MAX, Answers
-from jetbus.spark.session import count_cores
+from jetbus.spark.spark_session import count_cores
 from jetbus.testing import running_daemon
 from support.daemon import Daemon
 from support.spark.journals import write_events

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jetbus.spark import JavaMissing, session
-from jetbus.spark.session import check_java
+from jetbus.spark.spark_session import check_java
 from support.notebooks import read_notebook, run_notebook
 from support.program import EXAMPLES
 

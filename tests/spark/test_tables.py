@@ -19,10 +19,10 @@ from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, open_signals
 from jetbus.spark.carried import after_cuts, newest_alarms, newest_elements, newest_paths, open_stays, open_values
 from jetbus.spark.clock import CUTS, Position, batch_clock
 from jetbus.spark.elements import closed_elements, element_rows, open_elements, valid_elements
-from jetbus.spark.errors import BadOption
 from jetbus.spark.requests import complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
 from jetbus.spark.schemas import DOC, TABLES, schema_of
+from jetbus.spark.spark_errors import BadOption
 from jetbus.spark.timeline import availability, history, open_paths, timeline
 from support.spark import reference
 from support.spark.compare import assert_same, rows_of

@@ -16,7 +16,7 @@ from jetbus.json_types import Json, JsonObject
 from jetbus.peer.codec import RoutedRequest
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, Spawn
-from jetbus.peer.session import GRACE_S, PeerSession
+from jetbus.peer.peer_session import GRACE_S, PeerSession
 from jetbus.peer.subscription import Event, Subscription
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc

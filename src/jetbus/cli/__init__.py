@@ -1,8 +1,8 @@
 """The command line tool ``jet``.
 
 ``main`` holds the table of commands, ``commands`` one module for each of them. The other modules are shared by several
-commands: ``command`` defines their common options, ``target`` finds the bus, ``output`` prints records, ``errors`` maps
-failures to exit codes, ``streams`` runs commands that stay connected, ``journals`` reads the past.
+commands: ``command`` defines their common options, ``target`` finds the bus, ``output`` prints records, ``exit_codes``
+maps failures to exit codes, ``streams`` runs commands that stay connected, ``journals`` reads the past.
 
 A command runs like this::
 

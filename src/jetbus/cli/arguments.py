@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from jetbus.cli.errors import Code, Failure, escape, usage_error
+from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.errors import InvalidRule
 from jetbus.json_types import Json
 from jetbus.rules import Rule, parse_rule

@@ -17,7 +17,7 @@ import click
 
 from jetbus.cli import target
 from jetbus.cli.arguments import read_duration
-from jetbus.cli.errors import usage_error
+from jetbus.cli.exit_codes import usage_error
 from jetbus.cli.output import FORMATS
 
 if TYPE_CHECKING:

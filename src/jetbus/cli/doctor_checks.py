@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jetbus.cli.errors import Code
+from jetbus.cli.exit_codes import Code
 
 FILES_MIN = 1024
 """A daemon needs one descriptor per connection, and raises its soft limit to the hard limit."""

@@ -19,10 +19,11 @@ import click
 
 from jetbus.cli.arguments import read_rule, read_rules
 from jetbus.cli.command import MINUS, is_bus_named
-from jetbus.cli.errors import Code, Failure, escape, usage_error
+from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.cli.target import Target
 from jetbus.errors import JetError
-from jetbus.journal.errors import (
+from jetbus.journal.instants import is_local, read_instant, wall_clock_us, write_instant
+from jetbus.journal.journal_errors import (
     NEEDS_PYARROW,
     BadInstant,
     BeforeJournal,
@@ -32,7 +33,6 @@ from jetbus.journal.errors import (
     NotAJournal,
     NotRecorded,
 )
-from jetbus.journal.instants import is_local, read_instant, wall_clock_us, write_instant
 from jetbus.journal.source import (
     Ask,
     AskedAt,

@@ -18,7 +18,7 @@ import click
 
 import jetbus
 from jetbus.cli.command import SHARED
-from jetbus.cli.errors import Code, Failure, describe_error, find_similar, get_exit_code, print_message
+from jetbus.cli.exit_codes import Code, Failure, describe_error, find_similar, get_exit_code, print_message
 from jetbus.cli.output import configure_stream
 from jetbus.cli.tools import TOOLS, run_tool
 from jetbus.errors import JetError

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
-from jetbus.cli.errors import escape, supports_colour
+from jetbus.cli.exit_codes import escape, supports_colour
 from jetbus.json_types import Json
 from jetbus.wire import jsonrpc
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jetbus.cli.errors import Code, Failure, usage_error
+from jetbus.cli.exit_codes import Code, Failure, usage_error
 from jetbus.cli.journals import explain_errors, format_time
 from jetbus.cli.progress import show_bar
 from jetbus.json_types import Json, JsonObject
@@ -106,7 +106,7 @@ def explain_spark_errors() -> Iterator[None]:
     with explain_errors():
         try:
             # The first import of the package, which refuses to be imported without pyspark.
-            from jetbus.spark.errors import BadOption, JetSparkError, NotTables
+            from jetbus.spark.spark_errors import BadOption, JetSparkError, NotTables
         except ModuleNotFoundError as problem:
             if problem.name != "pyspark":
                 raise
@@ -130,12 +130,12 @@ def start_spark(master: str | None, *, ui: str | None = "off") -> SparkSession:
 
     ``ui`` is the port of its UI; None lets Spark choose. Since the port may be in use, the actual address is printed.
     """
-    from jetbus.spark.session import session, ui_address, ui_settings
+    from jetbus.spark.spark_session import session, ui_address, ui_settings
 
     settings = {} if ui == "off" else ui_settings(master, None if ui is None else int(ui))
     with show_bar("starting Spark"), _capture_stderr():
         spark = session(master, name="jet", **settings)
-    from jetbus.spark.session import silence_query_log
+    from jetbus.spark.spark_session import silence_query_log
 
     silence_query_log()
     address = None if ui == "off" else ui_address(spark)
@@ -157,7 +157,7 @@ def _capture_stderr() -> Iterator[None]:
         try:
             yield
         except Exception as problem:
-            from jetbus.spark.errors import JetSparkError
+            from jetbus.spark.spark_errors import JetSparkError
 
             # It says already what is missing, better than the output of Java does.
             if isinstance(problem, JetSparkError):

@@ -25,7 +25,7 @@ from typing import Any
 
 from jetbus import loops
 from jetbus.cli.arguments import read_rule
-from jetbus.cli.errors import Code, Failure, print_message
+from jetbus.cli.exit_codes import Code, Failure, print_message
 from jetbus.cli.output import encode_json
 from jetbus.cli.target import Target
 from jetbus.errors import TooSlow

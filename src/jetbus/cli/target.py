@@ -20,7 +20,7 @@ import sys
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from jetbus.cli.errors import Code, Failure, find_similar, usage_error
+from jetbus.cli.exit_codes import Code, Failure, find_similar, usage_error
 
 if TYPE_CHECKING:
     import ssl

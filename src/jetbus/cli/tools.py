@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetbus.cli.arguments import read_value
-from jetbus.cli.errors import Failure, escape
+from jetbus.cli.exit_codes import Failure, escape
 from jetbus.errors import JetError, NotConnected, TimedOut
 from jetbus.json_types import Json, JsonObject
 from jetbus.peer.address import read_url

@@ -15,7 +15,7 @@ from jetbus.errors import Invalid, InvalidRule, NotAllowed, WrongType
 from jetbus.json_types import Json, JsonObject
 from jetbus.paths import DAEMON_NODE, is_daemons
 from jetbus.rules import EVERYTHING, Rule, parse_rule, read_rule
-from jetbus.rules.wire import write_rule
+from jetbus.rules.decoding import write_rule
 from jetbus.rules.work import meter
 from jetbus.wire import binary, jsonrpc
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jetbus.journal.errors import (
+from jetbus.journal.instants import read_duration, read_instant
+from jetbus.journal.journal_errors import (
     NEEDS_PYARROW,
     BadInstant,
     BeforeJournal,
@@ -23,7 +24,6 @@ from jetbus.journal.errors import (
     NotRecorded,
     UnknownEvent,
 )
-from jetbus.journal.instants import read_duration, read_instant
 
 if TYPE_CHECKING:
     from jetbus.journal.compaction import Compacted, Pruned, compact, prune

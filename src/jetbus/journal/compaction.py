@@ -29,9 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
-from jetbus.journal.errors import JournalError, JournalInUse
 from jetbus.journal.filters import EventFilter
 from jetbus.journal.instants import US_PER_S, wall_clock_us
+from jetbus.journal.journal_errors import JournalError, JournalInUse
 from jetbus.journal.log import Log, SegmentPiece
 from jetbus.journal.parquet import SPAN_ROWS, Manifest, Span, read_manifest, read_span, write_manifest, write_span
 from jetbus.journal.segment import (

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from jetbus.journal.errors import JournalError, JournalInUse, NotAJournal
+from jetbus.journal.journal_errors import JournalError, JournalInUse, NotAJournal
 from jetbus.journal.segment import FILE_MODE, read_json, read_regular, replace_file, sync_directory
 
 IDENTITY_FORMAT = 1

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jetbus.journal.descriptions import UNIT
 from jetbus.journal.reader import Journal
+from jetbus.journal.recorded_units import UNIT
 from jetbus.journal.typed import TYPED
 
 ROWS = 1 << 17

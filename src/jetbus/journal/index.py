@@ -26,8 +26,8 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from jetbus.journal.errors import JournalError
 from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
+from jetbus.journal.journal_errors import JournalError
 from jetbus.journal.segment import (
     END_OF_STREAM,
     EVENTS,

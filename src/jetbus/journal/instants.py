@@ -17,7 +17,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 
-from jetbus.journal.errors import BadInstant
+from jetbus.journal.journal_errors import BadInstant
 
 Instant = int | str | datetime
 """An instant: microseconds since 1970, text or a datetime."""

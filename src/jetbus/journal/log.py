@@ -31,11 +31,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetbus.journal.directory import read_identity
-from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone
 from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
 from jetbus.journal.filters import EVERYTHING, EventFilter, LogRange
 from jetbus.journal.index import RECORD_BYTES, IndexEntry, complete_entries, read_index
 from jetbus.journal.instants import Instant, read_instant, wall_clock_us
+from jetbus.journal.journal_errors import JournalDamaged, JournalError, JournalGone
 from jetbus.journal.parquet import Manifest, Span, read_manifest, read_manifest_mark, read_span
 from jetbus.journal.segment import (
     SCHEMA_BYTES_MAX,

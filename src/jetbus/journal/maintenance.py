@@ -25,9 +25,9 @@ from pathlib import Path
 
 from jetbus.journal import snapshots
 from jetbus.journal.compaction import prune
-from jetbus.journal.errors import JournalError, JournalInUse
 from jetbus.journal.index import read_index
 from jetbus.journal.instants import US_PER_S
+from jetbus.journal.journal_errors import JournalError, JournalInUse
 from jetbus.journal.segment import Segment, list_segments
 from jetbus.journal.settings import Settings
 

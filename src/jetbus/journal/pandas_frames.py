@@ -23,8 +23,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jetbus.journal.errors import JournalError
 from jetbus.journal.instants import US_PER_S, Instant, read_duration, read_instant, write_instant
+from jetbus.journal.journal_errors import JournalError
 from jetbus.journal.source import (
     AskedAt,
     Pager,

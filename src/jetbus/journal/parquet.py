@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jetbus.journal.errors import JournalDamaged, NotAJournal
 from jetbus.journal.filters import EventFilter, match_any
+from jetbus.journal.journal_errors import JournalDamaged, NotAJournal
 from jetbus.journal.segment import CLEARING_EVENTS, SCHEMA, STAMPS, fill_columns, open_regular, read_json, replace_file
 from jetbus.rules import Rule
 

@@ -24,7 +24,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
-from jetbus.journal.descriptions import (
+from jetbus.journal.directory import read_heartbeat
+from jetbus.journal.events import TREE_EVENTS
+from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
+from jetbus.journal.instants import Instant, write_instant
+from jetbus.journal.journal_errors import (
+    JournalDamaged,
+    JournalError,
+    JournalGone,
+    NotAJournal,
+    NotRecorded,
+    UnknownEvent,
+)
+from jetbus.journal.log import Cursor, Log, SpanPiece
+from jetbus.journal.pandas_frames import describe_for_pandas, import_pandas, make_frame, read_frame
+from jetbus.journal.recorded_units import (
     DESCRIBING_EVENTS,
     ELEMENT_EVENTS,
     UNIT,
@@ -33,13 +47,6 @@ from jetbus.journal.descriptions import (
     add_units_over_time,
     list_elements,
 )
-from jetbus.journal.directory import read_heartbeat
-from jetbus.journal.errors import JournalDamaged, JournalError, JournalGone, NotAJournal, NotRecorded, UnknownEvent
-from jetbus.journal.events import TREE_EVENTS
-from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
-from jetbus.journal.instants import Instant, write_instant
-from jetbus.journal.log import Cursor, Log, SpanPiece
-from jetbus.journal.pandas_frames import describe_for_pandas, import_pandas, make_frame, read_frame
 from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA
 from jetbus.journal.source import AskedAt, FolderAnswers, check_begin, check_matches, run_query
 from jetbus.journal.stats import Stats, collect_stats

@@ -31,7 +31,6 @@ from zlib import crc32
 
 from jetbus.journal import snapshots
 from jetbus.journal.batch import BATCH_EVENTS_MAX
-from jetbus.journal.errors import JournalError
 from jetbus.journal.index import (
     IndexEntry,
     complete_entries,
@@ -41,6 +40,7 @@ from jetbus.journal.index import (
     read_batches,
     read_index,
 )
+from jetbus.journal.journal_errors import JournalError
 from jetbus.journal.parquet import read_manifest
 from jetbus.journal.segment import (
     DIRECTORY_MODE,

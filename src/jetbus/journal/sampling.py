@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from jetbus.journal.errors import JournalError
 from jetbus.journal.instants import US_PER_S, read_duration
+from jetbus.journal.journal_errors import JournalError
 from jetbus.rules import Rule, parse_rule
 
 Row = tuple[str, bytes, str]

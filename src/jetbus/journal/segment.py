@@ -29,7 +29,7 @@ from typing import BinaryIO, NamedTuple, TypedDict
 
 import pyarrow as pa
 
-from jetbus.journal.errors import JournalError
+from jetbus.journal.journal_errors import JournalError
 from jetbus.json_types import Json
 
 SCHEMA = pa.schema(

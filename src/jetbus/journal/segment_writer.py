@@ -41,8 +41,8 @@ from jetbus.journal.batch import (
     encode_batch,
 )
 from jetbus.journal.directory import HEARTBEAT_EVERY_S, Heartbeat, Identity, Lock, write_heartbeat, write_identity
-from jetbus.journal.errors import JournalError
 from jetbus.journal.index import RECORD_BYTES, IndexEntry
+from jetbus.journal.journal_errors import JournalError
 from jetbus.journal.maintenance import Maintenance
 from jetbus.journal.recovery import LostRange, recover
 from jetbus.journal.segment import (

@@ -30,7 +30,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from jetbus.errors import JetError, NotFound
-from jetbus.journal.errors import (
+from jetbus.journal.events import CUTS, TREE_EVENTS
+from jetbus.journal.instants import Instant, read_instant, wall_clock_us, write_instant
+from jetbus.journal.journal_errors import (
     NEEDS_PYARROW,
     BeforeJournal,
     JournalDamaged,
@@ -39,8 +41,6 @@ from jetbus.journal.errors import (
     NoJournal,
     NotRecorded,
 )
-from jetbus.journal.events import CUTS, TREE_EVENTS
-from jetbus.journal.instants import Instant, read_instant, wall_clock_us, write_instant
 from jetbus.json_types import JsonObject
 from jetbus.paths import DAEMON_NODE, find_similar_path
 from jetbus.rules import EVERYTHING, Rule, read_rule, write_rule
@@ -357,7 +357,7 @@ def read_span(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Qu
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from jetbus.journal.descriptions import UNIT, UnitTracker
+    from jetbus.journal.recorded_units import UNIT, UnitTracker
 
     paths = without_value_tests(rule)
     params = span.make_params() | {
@@ -382,7 +382,7 @@ def read_span(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Qu
 
 def _is_described_within(rows: pa.Table) -> bool:
     """Return True if the first row of each path says what it is."""
-    from jetbus.journal.descriptions import DESCRIBING_EVENTS
+    from jetbus.journal.recorded_units import DESCRIBING_EVENTS
 
     first: dict[str, str] = {}
     for path, event in zip(rows["path"].to_pylist(), rows["event"].to_pylist(), strict=True):

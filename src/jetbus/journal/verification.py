@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
 from jetbus.journal.directory import LOCK_FILE, read_lock_state
-from jetbus.journal.errors import JournalDamaged, JournalError
 from jetbus.journal.filters import EventFilter
 from jetbus.journal.index import RECORD_BYTES, IndexEntry, has_end_mark, reaches_end, read_first_seq, unpack
+from jetbus.journal.journal_errors import JournalDamaged, JournalError
 from jetbus.journal.log import Log, SegmentPiece, SpanPiece, read_entries
 from jetbus.journal.parquet import Span, read_manifest
 from jetbus.journal.segment import (

@@ -22,7 +22,7 @@ from jetbus.peer.values import decode_value, encode_value, read_args, read_value
 from jetbus.schema import Described, make_schema
 
 if TYPE_CHECKING:
-    from jetbus.peer.session import PeerSession
+    from jetbus.peer.peer_session import PeerSession
 
 log = logging.getLogger("jetbus.peer")
 

@@ -29,7 +29,7 @@ from jetbus.peer.values import (
 )
 
 if TYPE_CHECKING:
-    from jetbus.peer.session import PeerSession
+    from jetbus.peer.peer_session import PeerSession
     from jetbus.peer.subscription import Subscription
 
 

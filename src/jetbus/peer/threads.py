@@ -43,8 +43,8 @@ from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positi
 from jetbus.peer.callbacks import call_back, is_async
 from jetbus.peer.codec import Codec
 from jetbus.peer.elements import Owned, OwnedState, Spawn
+from jetbus.peer.peer_session import ANSWER_S, PeerSession
 from jetbus.peer.requests import HandleWaiter, Waiter
-from jetbus.peer.session import ANSWER_S, PeerSession
 from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import Subscription
 from jetbus.peer.transport import StreamTransport

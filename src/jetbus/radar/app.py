@@ -36,7 +36,7 @@ from jetbus.radar.logins import COOKIE, HistorySource, Login, Logins, NoHistory
 from jetbus.radar.mirror import BusAddress
 from jetbus.radar.openapi import OPENAPI
 from jetbus.radar.security import SecurityHeaders, is_allowed_origin
-from jetbus.radar.session import TabSession
+from jetbus.radar.tab import TabSession
 
 log = logging.getLogger("jetbus.radar")
 

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jetbus.journal.descriptions import UNIT
+from jetbus.journal.recorded_units import UNIT
 from jetbus.journal.spreadsheet import COLUMNS, write_events, write_lines
 
 EVENT_FIELDS = pa.schema(

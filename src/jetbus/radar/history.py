@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from jetbus.errors import Invalid
 from jetbus.journal import read_instant
-from jetbus.journal.descriptions import UNIT, UnitTracker
 from jetbus.journal.events import CUTS, TREE_EVENTS
+from jetbus.journal.recorded_units import UNIT, UnitTracker
 from jetbus.peer.restore import MISSING, compare_values
 from jetbus.radar.archive import Archive, Moment, Wanted
 from jetbus.radar.exports import EXPORTS, show_event

@@ -155,7 +155,7 @@ class BusMirror:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
         self._note_problem("")
-        # Without schema and meta, so that changes come many to a message; ``descriptions`` asks for these.
+        # Without schema and meta, so that changes come many to a message; ``watched`` asks for these.
         # The daemon's states need a fetch of their own, because ``**`` leaves them out.
         fetches = [peer.fetch("**", callback=self._on_event), peer.fetch("$jet/**", callback=self._on_event)]
         for fetch in fetches:

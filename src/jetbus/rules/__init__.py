@@ -4,12 +4,13 @@ All spellings of a rule become one immutable ``Rule``::
 
     rule("plant/** value>7")                  text           parse_rule, in ``text``  \\
     rule(starts_with="plant/", ...)           keywords       rule, in ``text``         >  Rule, in ``matching``
-    {"path": {"startsWith": "plant/"}, ...}   parameters     read_rule, in ``wire``   /
+    {"path": {"startsWith": "plant/"}, ...}   parameters     read_rule, in ``decoding`` /
 
 A rule is composed of operators, which are rows of two tables in ``operators``. Globs and Lua patterns are matched
 without backtracking, and ``work`` counts what rules cost, because they come from strangers.
 """
 
+from jetbus.rules.decoding import ALTERNATIVES_MAX, RULES_MAX, read_matcher, read_rule, write_rule
 from jetbus.rules.matching import EVERYTHING, Rule, Sort
 from jetbus.rules.operators import PATH_TESTS, TYPES, VALUE_TESTS
 from jetbus.rules.text import (
@@ -26,7 +27,6 @@ from jetbus.rules.text import (
     parse_rule,
     rule,
 )
-from jetbus.rules.wire import ALTERNATIVES_MAX, RULES_MAX, read_matcher, read_rule, write_rule
 
 __all__ = [
     "ALTERNATIVES_MAX",

@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 from jetbus.errors import InvalidRule
 from jetbus.json_types import Json, JsonObject
+from jetbus.rules.decoding import read_rule
 from jetbus.rules.matching import Rule
 from jetbus.rules.operators import VALUE_TESTS, Steps, parse_field
-from jetbus.rules.wire import read_rule
 
 
 class Is(NamedTuple):

@@ -15,7 +15,7 @@ except ModuleNotFoundError as _missing:
         "the Spark side needs pyspark; install it with: pip install 'jetbus[spark]'", name="pyspark"
     ) from _missing
 
-from jetbus.spark.errors import (
+from jetbus.spark.spark_errors import (
     BadAlarm,
     BadExpectation,
     BadOption,
@@ -30,7 +30,7 @@ from jetbus.spark.errors import (
     SetsFailed,
     SparkFailed,
 )
-from jetbus.spark.session import session
+from jetbus.spark.spark_session import session
 
 if TYPE_CHECKING:
     from jetbus.spark.catalog import Tables, attach

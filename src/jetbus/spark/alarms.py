@@ -38,9 +38,9 @@ from jetbus.rules import Rule
 from jetbus.spark.clock import BatchClock
 from jetbus.spark.elements import KEY, MEMBERS, SCHEMA, known_rows, with_descriptions
 from jetbus.spark.entries import check_condition, read_entries
-from jetbus.spark.errors import BadAlarm
 from jetbus.spark.path_rules import matches, path_rule
 from jetbus.spark.schemas import DOC, TABLES, Column
+from jetbus.spark.spark_errors import BadAlarm
 from jetbus.spark.sql_text import condition, quote, run, select, write_map
 from jetbus.spark.timeline import SIGNS
 

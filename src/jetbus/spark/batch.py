@@ -49,7 +49,6 @@ from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, newest_signal
 from jetbus.spark.carried import after_cuts, newest_alarms, only_touched
 from jetbus.spark.clock import CUTS, TIME, BatchClock, Position, batch_clock
 from jetbus.spark.elements import DESCRIBING, closed_elements, element_rows, open_elements
-from jetbus.spark.errors import DataLoss
 from jetbus.spark.expectations import Expectation, Outcome, Watched, kept_condition, quarantined
 from jetbus.spark.footers import WrittenFile, find_files
 from jetbus.spark.maintenance import find_grown, fold
@@ -57,6 +56,7 @@ from jetbus.spark.requests import MINUTE_US, REQUESTS, complete_requests, open_r
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
 from jetbus.spark.schemas import DOC, TABLES
 from jetbus.spark.sink import STATES_MAX
+from jetbus.spark.spark_errors import DataLoss
 from jetbus.spark.sql_text import persist, quote, run, select, write_map
 from jetbus.spark.store import Store, day_of, delta_schema
 from jetbus.spark.tables import with_documents, with_values

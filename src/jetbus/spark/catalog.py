@@ -17,10 +17,10 @@ from jetbus.journal.instants import read_instant
 from jetbus.spark.carried import newest_alarms, newest_elements, newest_paths, open_stays, open_values
 from jetbus.spark.clock import Position, instant, micros
 from jetbus.spark.elements import valid_elements
-from jetbus.spark.errors import BadOption, NotTables
 from jetbus.spark.location import Location, read_location
 from jetbus.spark.rollups import WINDOWS_US
 from jetbus.spark.schemas import TABLES, Table
+from jetbus.spark.spark_errors import BadOption, NotTables
 from jetbus.spark.store import (
     TableProgress,
     all_tables,

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from jetbus.errors import JetError
-from jetbus.spark.errors import DataLoss, JavaGone, JetSparkError, SparkFailed
+from jetbus.spark.spark_errors import DataLoss, JavaGone, JetSparkError, SparkFailed
 
 __all__ = ["JAVA_ERRORS", "explain_failure", "first_sentence"]
 

@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-from jetbus.spark.errors import BadOption
 from jetbus.spark.schemas import Column, schema_of
+from jetbus.spark.spark_errors import BadOption
 
 __all__ = ["check_condition", "read_entries"]
 

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.entries import check_condition, read_entries
-from jetbus.spark.errors import BadExpectation, ExpectationFailed
 from jetbus.spark.schemas import DOC, TABLES, Table
+from jetbus.spark.spark_errors import BadExpectation, ExpectationFailed
 
 __all__ = ["Expectation", "Outcome", "Watched", "kept_condition", "parse_expectations", "read_expectations"]
 

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import InputPartition
 from jetbus import journal
 from jetbus.journal.instants import read_instant
 from jetbus.rules import Rule
-from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.options import DaemonAddress, Options, Place, places_now
 from jetbus.spark.schemas import arrow_of
+from jetbus.spark.spark_errors import BadOption, DataLoss
 
 __all__ = [
     "Bundle",

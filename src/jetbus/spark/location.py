@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from jetbus.spark.errors import BadOption
+from jetbus.spark.spark_errors import BadOption
 
 __all__ = ["Location", "read_location"]
 

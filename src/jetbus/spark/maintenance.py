@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jetbus.spark.carried import newest_alarms, newest_elements, newest_paths
 from jetbus.spark.clock import BatchClock, batch_clock, instant
-from jetbus.spark.errors import BadOption
 from jetbus.spark.location import Location
 from jetbus.spark.requests import fold_requests
 from jetbus.spark.rollups import fold_windows
+from jetbus.spark.spark_errors import BadOption
 from jetbus.spark.store import Store, TableProgress, open_table, read_progress
 
 __all__ = [

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from jetbus.errors import JetError
-from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import read_instant
+from jetbus.journal.journal_errors import BadInstant
 from jetbus.peer.address import read_url
 from jetbus.rules import PATH_TESTS, Rule, parse_rule, read_rule
-from jetbus.spark.errors import BadOption
+from jetbus.spark.spark_errors import BadOption
 
 __all__ = ["OPTIONS", "DaemonAddress", "Options", "Place", "places_now", "read_options"]
 

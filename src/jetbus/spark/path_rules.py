@@ -12,7 +12,7 @@ from typing import NamedTuple
 from jetbus.errors import JetError
 from jetbus.rules import PATH_TESTS, Rule, rule
 from jetbus.rules.operators import PathOperator
-from jetbus.spark.errors import BadOption
+from jetbus.spark.spark_errors import BadOption
 from jetbus.spark.sql_text import quote
 
 __all__ = ["glob_pattern", "matches", "path_rule"]

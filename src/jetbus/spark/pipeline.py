@@ -61,14 +61,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
 from jetbus.errors import JetError
-from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import read_instant, write_instant
+from jetbus.journal.journal_errors import BadInstant
 from jetbus.peer.address import read_url
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
 from jetbus.spark.batch import SMALL_EVENTS, CommittedBatch, Plan, fold_tables, make_batch, settings_for
 from jetbus.spark.catalog import Tables
 from jetbus.spark.diagnosis import JAVA_ERRORS, explain_failure
-from jetbus.spark.errors import BadOption, JetSparkError, SparkFailed
 from jetbus.spark.expectations import Expectation, read_expectations
 from jetbus.spark.journals import OpenBuses, open_buses, start_of
 from jetbus.spark.location import Location, read_location
@@ -76,6 +75,7 @@ from jetbus.spark.maintenance import KEEP_S, TableCare
 from jetbus.spark.options import DaemonAddress, read_options
 from jetbus.spark.publishing import Publishing
 from jetbus.spark.source import closing_all
+from jetbus.spark.spark_errors import BadOption, JetSparkError, SparkFailed
 from jetbus.spark.store import Store
 from jetbus.spark.time_rows import StreamPosition, read_offset
 from jetbus.spark.user_stages import OwnStage, read_stages

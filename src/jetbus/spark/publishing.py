@@ -34,12 +34,12 @@ from jetbus.peer import Peer
 from jetbus.spark.batch import CommittedBatch
 from jetbus.spark.catalog import OPEN_ALARMS, Tables
 from jetbus.spark.clock import micros
-from jetbus.spark.errors import BadOption
 from jetbus.spark.options import DaemonAddress
 from jetbus.spark.query_methods import Answers
 from jetbus.spark.schemas import TABLES, Table
-from jetbus.spark.session import ui_address
 from jetbus.spark.sink import STATES_MAX, Publisher, plain
+from jetbus.spark.spark_errors import BadOption
+from jetbus.spark.spark_session import ui_address
 from jetbus.spark.sql_text import quote, run, select
 from jetbus.spark.user_stages import OwnStage
 

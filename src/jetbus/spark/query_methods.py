@@ -47,11 +47,11 @@ from jetbus.journal.instants import read_instant
 from jetbus.peer import Peer
 from jetbus.spark.catalog import Tables
 from jetbus.spark.diagnosis import JAVA_ERRORS, first_sentence
-from jetbus.spark.errors import BadOption, BadQuestion
 from jetbus.spark.location import Location
 from jetbus.spark.rollups import WINDOWS_US
-from jetbus.spark.session import QueryError, count_cores
 from jetbus.spark.sink import plain
+from jetbus.spark.spark_errors import BadOption, BadQuestion
+from jetbus.spark.spark_session import QueryError, count_cores
 from jetbus.spark.sql_guard import check_question
 
 __all__ = ["Answers"]

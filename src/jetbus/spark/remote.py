@@ -20,9 +20,9 @@ from jetbus.journal.source import Pager
 from jetbus.peer import Peer
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
-from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.journals import Reach, Wanted
 from jetbus.spark.options import DaemonAddress
+from jetbus.spark.spark_errors import BadOption, DataLoss
 
 __all__ = ["DaemonBus", "close_connections", "connect", "keeps_journal", "tree_now"]
 

@@ -31,9 +31,9 @@ from pyspark.sql.utils import is_remote
 
 from jetbus.errors import JetError
 from jetbus.peer import Peer, PeerAsync
-from jetbus.spark.errors import BadOption, SetsFailed
 from jetbus.spark.options import Options
 from jetbus.spark.remote import connect
+from jetbus.spark.spark_errors import BadOption, SetsFailed
 
 __all__ = ["Publisher", "SetStreamWriter", "SetWriter", "publish"]
 

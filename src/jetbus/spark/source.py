@@ -33,7 +33,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from jetbus.journal.instants import read_instant
-from jetbus.spark.errors import BadOption, DataLoss
 from jetbus.spark.journals import (
     BusJournal,
     OpenBuses,
@@ -50,6 +49,7 @@ from jetbus.spark.journals import (
 )
 from jetbus.spark.options import DaemonAddress, Options, Place, read_options
 from jetbus.spark.schemas import JOURNAL, TREE, arrow_of, schema_of
+from jetbus.spark.spark_errors import BadOption, DataLoss
 from jetbus.spark.time_rows import (
     Offset,
     StreamPosition,

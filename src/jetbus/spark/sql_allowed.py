@@ -17,7 +17,7 @@ from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
-from jetbus.spark.errors import BadQuestion
+from jetbus.spark.spark_errors import BadQuestion
 
 __all__ = ["GENERATORS", "GROWING_BY_TEXT", "GROWTH", "UNITS", "UNITS_FIRST", "QueryDialect", "allow", "limit"]
 

@@ -29,7 +29,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
-from jetbus.spark.errors import BadQuestion
+from jetbus.spark.spark_errors import BadQuestion
 from jetbus.spark.sql_allowed import GENERATORS, GROWING_BY_TEXT, GROWTH, UNITS, UNITS_FIRST, QueryDialect, allow, limit
 
 __all__ = ["Question", "check_question"]

@@ -46,10 +46,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetbus.spark.clock import Position, instant, micros
-from jetbus.spark.errors import BadStage, NotTables
 from jetbus.spark.footers import WrittenFile
 from jetbus.spark.location import Location
 from jetbus.spark.schemas import CARRIED, TABLES, Column, Table, schema_of
+from jetbus.spark.spark_errors import BadStage, NotTables
 
 __all__ = ["Store", "TableProgress", "all_tables", "open_table", "read_progress"]
 

@@ -18,18 +18,18 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 from pyspark.sql.utils import is_remote
 
-from jetbus.journal.errors import BadInstant
 from jetbus.journal.instants import US_PER_S, read_duration
+from jetbus.journal.journal_errors import BadInstant
 from jetbus.journal.parquet import read_manifest
 from jetbus.spark import rollups as windows
 from jetbus.spark import timeline as lines
 from jetbus.spark.alarms import Alarm, alarm_signals, check_alarms, new_signals, read_alarms
 from jetbus.spark.clock import TIME, read_clock
 from jetbus.spark.elements import closed_elements, element_rows
-from jetbus.spark.errors import BadOption
 from jetbus.spark.journals import FolderBus
 from jetbus.spark.requests import complete_requests, request_rows
 from jetbus.spark.schemas import DOC, JOURNAL, schema_of
+from jetbus.spark.spark_errors import BadOption
 
 __all__ = [
     "alarms",

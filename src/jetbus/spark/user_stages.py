@@ -30,8 +30,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.entries import read_entries
-from jetbus.spark.errors import BadStage
 from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, Table, schema_of
+from jetbus.spark.spark_errors import BadStage
 
 __all__ = ["OwnStage", "read_stages"]
 

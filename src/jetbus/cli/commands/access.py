@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import click
 
 from jetbus.cli.command import PATH, Example, Family, command
-from jetbus.cli.errors import Code, get_reason, path_not_found
+from jetbus.cli.exit_codes import Code, get_reason, path_not_found
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target, ask_password, read_password
 from jetbus.errors import JetError

@@ -13,7 +13,7 @@ import click
 
 from jetbus.cli.arguments import read_value
 from jetbus.cli.command import DURATION, Example, command
-from jetbus.cli.errors import Failure, print_message, usage_error
+from jetbus.cli.exit_codes import Failure, print_message, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.streams import Ending, now, open_peer, run, run_until_end
 from jetbus.cli.target import Target

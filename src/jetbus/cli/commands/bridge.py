@@ -9,7 +9,7 @@ import click
 
 from jetbus.cli.arguments import read_rule
 from jetbus.cli.command import DURATION, Example, command, find_named_bus
-from jetbus.cli.errors import usage_error
+from jetbus.cli.exit_codes import usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.streams import now, report_to_stderr, stop_on_sigterm
 from jetbus.cli.target import Target

@@ -9,7 +9,7 @@ import click
 
 from jetbus.cli.arguments import read_value
 from jetbus.cli.command import DURATION, PATH, Example, command
-from jetbus.cli.errors import path_not_found, print_message, usage_error
+from jetbus.cli.exit_codes import path_not_found, print_message, usage_error
 from jetbus.cli.output import Output, choose_format, encode_json, print_line
 from jetbus.cli.target import Target
 from jetbus.errors import NotFound

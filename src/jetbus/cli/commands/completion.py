@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from jetbus.cli import target
 from jetbus.cli.command import Example, collect_bus_options, command
-from jetbus.cli.descriptions import complete_values
-from jetbus.cli.errors import usage_error
+from jetbus.cli.element_schemas import complete_values
+from jetbus.cli.exit_codes import usage_error
 from jetbus.cli.output import Output
 from jetbus.rules import Rule
 

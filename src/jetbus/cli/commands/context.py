@@ -7,7 +7,7 @@ import re
 import click
 
 from jetbus.cli.command import CONTEXT, Example, Family, command
-from jetbus.cli.errors import usage_error
+from jetbus.cli.exit_codes import usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import NAME_CHARS_MAX, Contexts, Target, ask_password, read_password
 

@@ -16,7 +16,7 @@ import click
 
 from jetbus.cli.command import DURATION, Example, command
 from jetbus.cli.commands.top import Screen
-from jetbus.cli.errors import Code, Failure
+from jetbus.cli.exit_codes import Code, Failure
 from jetbus.cli.output import Output, format_cell, print_line, truncate
 from jetbus.cli.progress import show_bar
 from jetbus.cli.streams import Ending, run, run_first, run_until_end, wait_for_q

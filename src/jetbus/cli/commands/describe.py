@@ -9,8 +9,8 @@ import click
 
 from jetbus.cli.arguments import no_match_error, read_rule
 from jetbus.cli.command import PATH, Example, command
-from jetbus.cli.descriptions import IMPORTS, describe_element, describe_range
-from jetbus.cli.errors import path_not_found
+from jetbus.cli.element_schemas import IMPORTS, describe_element, describe_range
+from jetbus.cli.exit_codes import path_not_found
 from jetbus.cli.output import Output, choose_format, encode_json, print_line
 from jetbus.cli.target import Target
 from jetbus.json_types import Json, JsonObject

@@ -11,7 +11,7 @@ import click
 
 from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import PATH, Example, command, find_named_bus
-from jetbus.cli.errors import Code, Failure, escape, usage_error
+from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.cli.journals import INSTANT, check_begin, check_range, journal_option, open_source, to_record
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target

@@ -16,7 +16,7 @@ import jetbus
 from jetbus.cli import doctor_checks
 from jetbus.cli.command import Example, command
 from jetbus.cli.doctor_checks import Finding
-from jetbus.cli.errors import Code, describe_error, get_exit_code
+from jetbus.cli.exit_codes import Code, describe_error, get_exit_code
 from jetbus.cli.output import Output
 from jetbus.cli.target import LOCAL, Target, get_contexts_file
 from jetbus.errors import JetError, NotConnected, UnknownService

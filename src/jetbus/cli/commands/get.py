@@ -6,7 +6,7 @@ import click
 
 from jetbus.cli.arguments import get_exact_path, no_match_error, read_rules
 from jetbus.cli.command import PATH, Example, command
-from jetbus.cli.errors import Failure, path_not_found, usage_error
+from jetbus.cli.exit_codes import Failure, path_not_found, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.errors import InvalidValue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jetbus.cli.command import Example, collect_bus_options, command
-from jetbus.cli.errors import Code, Failure, find_similar
+from jetbus.cli.exit_codes import Code, Failure, find_similar
 from jetbus.cli.output import Output, choose_format, print_line
 from jetbus.cli.target import find_bus
 from jetbus.cli.words import WORDS, find_word, list_names

@@ -17,7 +17,7 @@ import click
 from jetbus.cli.aggregates import AGGREGATES, TIME_WEIGHTED, Window, split_into_windows, to_number
 from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import DURATION, PATH, Example, command
-from jetbus.cli.errors import Code, Failure, escape, usage_error
+from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.cli.journals import (
     JournalSource,
     Rows,

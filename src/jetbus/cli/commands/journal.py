@@ -10,7 +10,7 @@ import click
 
 from jetbus.cli.command import DURATION, Example, Family, command
 from jetbus.cli.commands.journal_export import export
-from jetbus.cli.errors import Code, print_message, usage_error
+from jetbus.cli.exit_codes import Code, print_message, usage_error
 from jetbus.cli.journals import explain_errors, get_folder, open_journal
 from jetbus.cli.output import Output
 from jetbus.cli.progress import show_bar

@@ -16,7 +16,7 @@ import click
 
 from jetbus.cli.arguments import read_rule
 from jetbus.cli.command import Example, command
-from jetbus.cli.errors import Code, Failure, find_similar, usage_error
+from jetbus.cli.exit_codes import Code, Failure, find_similar, usage_error
 from jetbus.cli.journals import check_range, open_journal, since_option, to_record, until_option
 from jetbus.cli.output import Output, replace_file
 from jetbus.cli.progress import show_bar
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from jetbus.journal import Journal
-    from jetbus.journal.descriptions import UnitTracker
+    from jetbus.journal.recorded_units import UnitTracker
 
 TABLES = (".parquet", ".arrow", ".arrows")
 """Suffixes of columnar files: Parquet, Arrow with random access, Arrow as a stream."""

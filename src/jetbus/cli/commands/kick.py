@@ -8,7 +8,7 @@ import click
 
 from jetbus.cli.command import Example, command
 from jetbus.cli.commands.peers import list_peers
-from jetbus.cli.errors import Code, Failure, escape, find_similar, usage_error
+from jetbus.cli.exit_codes import Code, Failure, escape, find_similar, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.json_types import JsonObject

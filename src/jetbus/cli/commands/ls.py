@@ -9,7 +9,7 @@ import click
 
 from jetbus.cli.arguments import no_match_error, read_rule
 from jetbus.cli.command import PATH, Example, command
-from jetbus.cli.descriptions import ACCESS, name_owner
+from jetbus.cli.element_schemas import ACCESS, name_owner
 from jetbus.cli.output import Output, choose_format, print_line
 from jetbus.cli.target import Target
 from jetbus.json_types import JsonObject

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from jetbus.cli.command import DURATION, Duration, Example, Family, command, is_bus_named
-from jetbus.cli.errors import Code, print_message, usage_error
+from jetbus.cli.exit_codes import Code, print_message, usage_error
 from jetbus.cli.journals import since_option, until_option
 from jetbus.cli.output import Output
 from jetbus.cli.progress import BATCH_COLUMNS, show_batches, to_batch_record
@@ -86,8 +86,8 @@ def _run(
     with explain_spark_errors(), _collect_signals(signals, signal.SIGTERM):
         _check(journals, tables, login or {}, options)
         options |= login or {}
-        from jetbus.spark.errors import JavaGone
         from jetbus.spark.pipeline import Batch, Pipeline
+        from jetbus.spark.spark_errors import JavaGone
 
         spark, printing = start_spark(master, ui=ui), threading.Lock()
         done, failed = 0, list[Exception]()

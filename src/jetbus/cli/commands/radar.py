@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from jetbus.cli.command import DURATION, Example, command
-from jetbus.cli.errors import usage_error
+from jetbus.cli.exit_codes import usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 

@@ -11,7 +11,7 @@ import click
 
 from jetbus.cli.arguments import read_rule
 from jetbus.cli.command import DURATION, Example, command, find_named_bus
-from jetbus.cli.errors import print_message, usage_error
+from jetbus.cli.exit_codes import print_message, usage_error
 from jetbus.cli.journals import explain_errors
 from jetbus.cli.output import Output
 from jetbus.cli.streams import Ending, run, run_until_end, run_until_sigterm

@@ -11,7 +11,7 @@ import click
 
 from jetbus.cli.arguments import read_rule
 from jetbus.cli.command import DURATION, Example, command
-from jetbus.cli.errors import Code, Failure, print_message, usage_error
+from jetbus.cli.exit_codes import Code, Failure, print_message, usage_error
 from jetbus.cli.journals import INSTANT, explain_errors
 from jetbus.cli.output import Output
 from jetbus.cli.progress import show_bar

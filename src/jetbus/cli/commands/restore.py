@@ -7,7 +7,7 @@ import click
 from jetbus.cli.arguments import no_match_error, read_rules
 from jetbus.cli.command import DURATION, PATH, Example, command
 from jetbus.cli.commands.set import set_and_describe
-from jetbus.cli.errors import Code
+from jetbus.cli.exit_codes import Code
 from jetbus.cli.journals import INSTANT, check_begin, journal_option, no_match_then, open_source, to_record
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target

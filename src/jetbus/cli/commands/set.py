@@ -9,8 +9,8 @@ import click
 
 from jetbus.cli.arguments import no_match_error, read_rule, read_value
 from jetbus.cli.command import DURATION, PATH, Example, command
-from jetbus.cli.descriptions import StateValue, explain_mismatch
-from jetbus.cli.errors import Code, Failure, path_not_found, print_message, usage_error
+from jetbus.cli.element_schemas import StateValue, explain_mismatch
+from jetbus.cli.exit_codes import Code, Failure, path_not_found, print_message, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.errors import ConnectionLost, Invalid, JetError, NotAllowed, NotFound, NotState, ReadOnly, Refused

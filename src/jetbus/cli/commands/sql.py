@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jetbus.cli.command import Example, command
-from jetbus.cli.errors import usage_error
+from jetbus.cli.exit_codes import usage_error
 from jetbus.cli.journals import INSTANT
 from jetbus.cli.output import Output
 from jetbus.cli.spark import (
@@ -77,8 +77,8 @@ def sql(
             read_progress(find_tables(tables, storage))
         from jetbus.spark.catalog import attach
         from jetbus.spark.diagnosis import JAVA_ERRORS, explain_failure, first_sentence
-        from jetbus.spark.errors import JavaGone, SparkFailed
-        from jetbus.spark.session import QueryError
+        from jetbus.spark.spark_errors import JavaGone, SparkFailed
+        from jetbus.spark.spark_session import QueryError
 
         spark = start_spark(master)
         try:

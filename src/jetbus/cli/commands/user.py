@@ -18,7 +18,7 @@ import click
 
 from jetbus.cli.command import Example, Family, command
 from jetbus.cli.doctor_checks import find_users_problem
-from jetbus.cli.errors import Code, Failure, find_similar, get_reason, usage_error
+from jetbus.cli.exit_codes import Code, Failure, find_similar, get_reason, usage_error
 from jetbus.cli.output import Output, replace_file
 from jetbus.cli.target import LOCAL, Target, ask_password, read_password
 from jetbus.errors import JetError, UnknownService

@@ -8,7 +8,7 @@ import click
 
 from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import PATH, Example, command
-from jetbus.cli.errors import print_message
+from jetbus.cli.exit_codes import print_message
 from jetbus.cli.output import Output
 from jetbus.cli.streams import Ending, Follower, now, open_peer, run, run_until_end
 from jetbus.cli.target import Target

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jetbus.cli.errors import Code, Failure, escape
+from jetbus.cli.exit_codes import Code, Failure, escape
 from jetbus.cli.output import encode_json
 from jetbus.json_types import Json, JsonObject
 from jetbus.schema import NAMES, Schema, read_quality, read_schema
@@ -32,7 +32,7 @@ _FIELDS = ("title", "description", "unit", "minimum", "maximum", "normal", "enum
 
 
 def _import_hbk(states: Mapping[str, Json]) -> dict[str, JsonObject]:
-    from jetbus.hbk import find_descriptions
+    from jetbus.cli.hbk import find_descriptions
 
     return find_descriptions(states)
 

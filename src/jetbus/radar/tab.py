@@ -39,10 +39,10 @@ from jetbus.paths import is_daemons
 from jetbus.peer.restore import Difference, describe_outcome, find_restorable
 from jetbus.peer.subscription import matches
 from jetbus.peer.values import plain
-from jetbus.radar.descriptions import Descriptions
 from jetbus.radar.logins import Login, NoHistory
 from jetbus.radar.mirror import LOGINS, METHOD, READ_ONLY, USERS, MirrorRow
 from jetbus.radar.search import find_paths
+from jetbus.radar.watched import Descriptions
 from jetbus.rules import Rule, rule
 
 FLUSH_S = 0.05

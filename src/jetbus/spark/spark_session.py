@@ -24,7 +24,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from jetbus.spark.errors import JavaMissing
+from jetbus.spark.spark_errors import JavaMissing
 
 __all__ = [
     "QueryError",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetbus.hbk import find_descriptions
+from jetbus.cli.hbk import find_descriptions
 from jetbus.schema import find_fault, read_schema
 
 RPM = {

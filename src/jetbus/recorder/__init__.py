@@ -1,0 +1,8 @@
+"""Record a bus from outside: a peer that writes the journal of any Jet daemon.
+
+``Recorder`` follows a bus until it is stopped; ``record`` does it in one call.
+"""
+
+from jetbus.recorder.recorder import Recorder, record
+
+__all__ = ["Recorder", "record"]
