@@ -1,19 +1,19 @@
 /** The frame of the page: bar, navigation, panels, and the time bar. */
 
 import { useEffect } from "preact/hooks";
-import { Announcement, BoardsPage } from "./boards";
-import { ChartsPage } from "./charts";
-import { focusSearch } from "./commands";
-import { ComparePage } from "./compare";
-import { Detail } from "./detail";
-import { JournalPage } from "./journal";
-import { LoginDialog, UserMenu } from "./login";
-import { openPalette, Palette } from "./palette";
-import { PeersPage } from "./peers";
-import { PipelinePage } from "./pipeline";
-import { instant, linked, selected, status, VIEWS, view } from "./store";
-import { PastBanner, TimeBar } from "./timebar";
-import { SearchBox, TreeGrid } from "./treegrid";
+import { Announcement, BoardsPage } from "./boards/boards";
+import { ChartsPage } from "./charts/charts";
+import { Detail } from "./detail/detail";
+import { JournalPage } from "./pages/journal";
+import { LoginDialog, UserMenu } from "./pages/login";
+import { PeersPage } from "./pages/peers";
+import { PipelinePage } from "./pages/pipeline";
+import { focusSearch } from "./palette/commands";
+import { openPalette, Palette } from "./palette/palette";
+import { instant, linked, selected, status, VIEWS, view } from "./shared/store";
+import { ComparePage } from "./time/compare";
+import { PastBanner, TimeBar } from "./time/timebar";
+import { SearchBox, TreeGrid } from "./tree/treegrid";
 
 export function App() {
   useEffect(() => {

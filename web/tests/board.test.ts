@@ -13,9 +13,9 @@ import {
   readBoard,
   removeTile,
   TILES_MAX,
-} from "../src/board";
-import { gaugeArc, gaugePoint } from "../src/gauge";
-import { METHOD } from "../src/tree";
+} from "../src/boards/board";
+import { gaugeArc, gaugePoint } from "../src/boards/gauge";
+import { METHOD } from "../src/tree/tree";
 
 const board: Board = {
   title: "Pumps – Süd",

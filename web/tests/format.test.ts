@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { checkArguments, readOwners } from "../src/answers";
-import { readNumber } from "../src/fields";
-import { isSame } from "../src/form";
-import { asBlob, showAge, showAgo, showBytes, showNumber, showRate, showValue } from "../src/format";
-import { sparkPath } from "../src/sparkline";
+import { readNumber } from "../src/forms/fields";
+import { isSame } from "../src/forms/form";
+import { checkArguments, readOwners } from "../src/shared/answers";
+import { asBlob, showAge, showAgo, showBytes, showNumber, showRate, showValue } from "../src/shared/format";
+import { sparkPath } from "../src/tree/sparkline";
 
 describe("values", () => {
   it.each([

@@ -1,9 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { argsOf, checkRows, readArgument, rowsOf, writeArgument } from "../src/call";
-import { listSnippets, quoteShell, showPython } from "../src/copy";
-import { listDifferences, showStep } from "../src/difference";
-import { refusedMember } from "../src/form";
-import { rankItems } from "../src/rank";
+import { listDifferences, showStep } from "../src/detail/difference";
+import { argsOf, checkRows, readArgument, rowsOf, writeArgument } from "../src/forms/call";
+import { refusedMember } from "../src/forms/form";
 import {
   applyEdits,
   checkValue,
@@ -15,7 +13,9 @@ import {
   readSchema,
   showPrecise,
   showType,
-} from "../src/schema";
+} from "../src/forms/schema";
+import { rankItems } from "../src/palette/rank";
+import { listSnippets, quoteShell, showPython } from "../src/shared/copy";
 
 describe("schemas", () => {
   it("are read with care", () => {

@@ -1,5 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { describeAt, hasMarks, shadeValues, showBand } from "../src/bands";
+import { describeAt, hasMarks, shadeValues, showBand } from "../src/charts/bands";
+import {
+  indexAt,
+  panRange,
+  readShown,
+  showTick,
+  splitSource,
+  writeShown,
+  zoomRange,
+} from "../src/charts/range";
 import {
   countRollups,
   describeDetail,
@@ -8,10 +17,9 @@ import {
   rateBetween,
   readAlarm,
   safeAddress,
-} from "../src/facts";
-import { readInstant, showExactInstant } from "../src/format";
-import { indexAt, panRange, readShown, showTick, splitSource, writeShown, zoomRange } from "../src/range";
-import { describeDifference, describeStep } from "../src/treediff";
+} from "../src/shared/facts";
+import { readInstant, showExactInstant } from "../src/shared/format";
+import { describeDifference, describeStep } from "../src/time/treediff";
 
 describe("ranges of a chart", () => {
   it("keep the instant under the pointer in its place while zooming", () => {

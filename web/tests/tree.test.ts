@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ancestors, Tree } from "../src/tree";
+import { ancestors, Tree } from "../src/tree/tree";
 
 function names(tree: Tree, open: string[]): string[] {
   return tree.flatten(new Set(open)).map((row) => `${"  ".repeat(row.depth)}${row.node.name}`);
