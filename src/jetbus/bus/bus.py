@@ -30,7 +30,6 @@ from jetbus.bus.descriptions import (
     METHOD,
     UNDESCRIBED,
     Description,
-    Meta,
     check_fits,
     describe,
     is_past,
@@ -823,7 +822,7 @@ class Bus:
         self.tree.add(element)
         element.owner.elements[element.path] = element
         if element.description is not UNDESCRIBED:
-            self._watch(element)
+            self.staleness.begin(element, self.now)
         if self.record is not None and not self.builtin.owns(element):
             record_add(self.record, element)
         self.fetches.on_add(element)
@@ -840,7 +839,7 @@ class Bus:
         del element.owner.elements[element.path]
         element.owner.account.note(-measure_element(element))
         if element.description.stale_s:
-            self._end_watch(element)
+            self.staleness.end(element)
         if self.record is not None and not self.builtin.owns(element):
             record_remove(self.record, element)
         self.fetches.on_remove(element)
@@ -913,10 +912,10 @@ class Bus:
         element.description = description
         if value is not None:
             set_value(element, value)
-            self._set_meta(element, source_us, quality)
+            self.staleness.renew(element, source_us, quality, self.now)
         if not element.is_method and (could_be_stale or description.stale_s):
-            self._end_watch(element)
-            self._watch(element)
+            self.staleness.end(element)
+            self.staleness.begin(element, self.now)
         if self.record is not None:
             record_description(self.record, element)
             if value is not None:
@@ -974,7 +973,7 @@ class Bus:
         set_value(element, value)
         described = source_us is not None or quality is not None
         if described or element.meta is not None:
-            self._set_meta(element, source_us, quality)
+            self.staleness.renew(element, source_us, quality, self.now)
         if self.record is not None and not self.builtin.owns(element):
             now = element.value or b""
             if described:
@@ -984,44 +983,10 @@ class Bus:
         if element.audiences:
             self._send_change(element)
 
-    # -- staleness
-
-    def _set_meta(self, element: Element, source_us: int | None, quality: bytes | None) -> None:
-        """Set the meta data of a new value; a stale state lives again."""
-        stale_s, before = element.description.stale_s, element.meta
-        revives = before is not None and before.stale is True
-        if revives:
-            self.staleness.stale -= 1
-        if stale_s:
-            element.meta = Meta(source_us, quality, self.now, False if revives else None)
-            if revives:
-                self.staleness.watch(element, self.now + stale_s)
-        else:
-            element.meta = Meta(source_us, quality) if source_us is not None or quality is not None else None
-
-    def _watch(self, element: Element) -> None:
-        """Begin to watch a state whose schema says when it is stale."""
-        if element.description.stale_s and not element.is_method:
-            meta = element.meta or Meta()
-            element.meta = replace(meta, changed_at=self.now, _members=None)
-            self.staleness.watch(element, self.now + element.description.stale_s)
-
-    def _end_watch(self, element: Element) -> None:
-        """Watch a state no longer; it is not stale any more."""
-        self.staleness.forget(element)
-        meta = element.meta
-        if meta is not None and meta.stale:
-            self.staleness.stale -= 1
-            element.meta = replace(meta, stale=False, _members=None)
-
     def mark_stale(self, now: float) -> None:
         """Mark the states that have not changed for too long, and tell those who asked for meta data."""
         self.now = now
-        for element in self.staleness.take_due(now):
-            if element.meta is None:
-                continue
-            element.meta = replace(element.meta, stale=True, _members=None)
-            self.staleness.stale += 1
+        for element in self.staleness.mark_due(now):
             for audience in element.audiences:
                 if audience.wants_meta:
                     audience.on_stale(element)

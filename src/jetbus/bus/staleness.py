@@ -18,6 +18,10 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from jetbus.bus.descriptions import Meta
+
 if TYPE_CHECKING:
     from jetbus.bus.tree import Element
 
@@ -28,7 +32,7 @@ INVALID_MAX = 1_000
 
 
 class Staleness:
-    """Deadlines of states, the earliest first. The bus brings the time along."""
+    """Deadlines of states, the earliest first, and the meta data that says which are stale. Callers pass the time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Element]] = []
@@ -43,7 +47,52 @@ class Staleness:
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def watch(self, element: Element, deadline: float) -> None:
+    def begin(self, element: Element, now: float) -> None:
+        """Begin to watch a state whose schema says when it is stale."""
+        if element.description.stale_s and not element.is_method:
+            element.meta = replace(element.meta or Meta(), changed_at=now, _members=None)
+            self._watch(element, now + element.description.stale_s)
+
+    def end(self, element: Element) -> None:
+        """Watch a state no longer; it is not stale any more."""
+        self._deadlines.pop(element, None)
+        meta = element.meta
+        if meta is not None and meta.stale:
+            self.stale -= 1
+            element.meta = replace(meta, stale=False, _members=None)
+
+    def renew(self, element: Element, source_us: int | None, quality: bytes | None, now: float) -> None:
+        """Set the meta data of a new value; a stale state lives again."""
+        stale_s, before = element.description.stale_s, element.meta
+        revives = before is not None and before.stale is True
+        if revives:
+            self.stale -= 1
+        if stale_s:
+            element.meta = Meta(source_us, quality, now, False if revives else None)
+            if revives:
+                self._watch(element, now + stale_s)
+        else:
+            element.meta = Meta(source_us, quality) if source_us is not None or quality is not None else None
+
+    def mark_due(self, now: float) -> list[Element]:
+        """Mark states that have become stale, some at a time, and return them; their next change revives them."""
+        late: list[Element] = []
+        while self._heap and self._heap[0][0] <= now and len(late) < AT_ONCE:
+            deadline, _, element = heapq.heappop(self._heap)
+            meta = element.meta
+            if self._deadlines.get(element) != deadline or meta is None:
+                continue
+            deadline = meta.changed_at + element.description.stale_s
+            if deadline > now:
+                self._watch(element, deadline)
+            else:
+                del self._deadlines[element]
+                element.meta = replace(meta, stale=True, _members=None)
+                self.stale += 1
+                late.append(element)
+        return late
+
+    def _watch(self, element: Element, deadline: float) -> None:
         """Set the deadline of a state, in place of the one that it has."""
         self._deadlines[element] = deadline
         if len(self._heap) > 2 * len(self._deadlines) + INVALID_MAX:
@@ -53,25 +102,6 @@ class Staleness:
         heapq.heappush(self._heap, (deadline, self._count, element))
         if self._heap[0][1] == self._count:
             self.wake(deadline)
-
-    def forget(self, element: Element) -> None:
-        """Watch a state no longer, because it is gone or can no longer be stale."""
-        self._deadlines.pop(element, None)
-
-    def take_due(self, now: float) -> list[Element]:
-        """Return states that have become stale, some at a time; they are watched again from their next change on."""
-        late: list[Element] = []
-        while self._heap and self._heap[0][0] <= now and len(late) < AT_ONCE:
-            deadline, _, element = heapq.heappop(self._heap)
-            if self._deadlines.get(element) != deadline or element.meta is None:
-                continue
-            deadline = element.meta.changed_at + element.description.stale_s
-            if deadline > now:
-                self.watch(element, deadline)
-            else:
-                del self._deadlines[element]
-                late.append(element)
-        return late
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline, None if nothing is watched."""
