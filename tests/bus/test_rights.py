@@ -197,10 +197,10 @@ def test_reservation(bus: Bus) -> None:
         "pathAlreadyExists": "plant/m1/speed",
         "message": "plant/m1/speed is reserved for the user who owned it, for another 60 s",
     }
-    assert bus.reservations.count(0.0) == 1
+    assert bus.permissions.reservations.count(0.0) == 1
     again = login(bus, "m1")
     assert again.result("add", add) is True
-    assert bus.reservations.count(0.0) == 0
+    assert bus.permissions.reservations.count(0.0) == 0
     again.result("remove", {"path": "plant/m1/speed"})
     assert thief.result("add", add) is True, "what its owner has removed is free"
 
@@ -221,9 +221,9 @@ def test_reservation_ends(bus: Bus) -> None:
     m1 = login(bus, "m1")
     m1.result("add", {"path": "plant/m1/speed", "value": 1})
     bus.disconnect(m1.session)
-    assert bus.reservations.find("plant/m1/speed", 59.0) is not None
-    assert bus.reservations.find("plant/m1/speed", 61.0) is None
-    assert bus.reservations.count(61.0) == 0
+    assert bus.permissions.reservations.find("plant/m1/speed", 59.0) is not None
+    assert bus.permissions.reservations.find("plant/m1/speed", 61.0) is None
+    assert bus.permissions.reservations.count(61.0) == 0
 
 
 def test_reservations_max(tmp_path: Path) -> None:
@@ -235,16 +235,17 @@ def test_reservations_max(tmp_path: Path) -> None:
         greedy.result("add", {"path": f"plant/m2/{name}", "value": 1})
         m1.result("add", {"path": f"plant/m1/{name}", "value": 1})
     bus.disconnect(greedy.session)
-    assert (bus.reservations.count(0.0), bus.limit_hits["reservations_max"]) == (2, 1)
+    assert (bus.permissions.reservations.count(0.0), bus.limit_hits["reservations_max"]) == (2, 1)
     bus.disconnect(m1.session)
-    assert (bus.reservations.count(0.0), bus.limit_hits["reservations_max"]) == (4, 2)
+    assert (bus.permissions.reservations.count(0.0), bus.limit_hits["reservations_max"]) == (4, 2)
     thief = login(bus, "m2")
     assert thief.data("add", {"path": "plant/m1/a", "value": 6})["pathAlreadyExists"] == "plant/m1/a"
     thief.result("add", {"path": "plant/m2/a", "value": 1})
-    assert bus.reservations.count_of("m2", 0.0) == 1
+    assert bus.permissions.reservations.count_of("m2", 0.0) == 1
     bus.disconnect(thief.session)
-    assert (bus.reservations.count_of("m2", 0.0), bus.reservations.count_of("m1", 0.0)) == (2, 2)
-    assert bus.reservations.count_of("m1", 61.0) == 0
+    reservations = bus.permissions.reservations
+    assert (reservations.count_of("m2", 0.0), reservations.count_of("m1", 0.0)) == (2, 2)
+    assert reservations.count_of("m1", 61.0) == 0
 
 
 # Other rules while fetches run.
@@ -264,16 +265,16 @@ def test_new_rules_concern_running_fetches(bus: Bus, tmp_path: Path) -> None:
     ann.notify("fetch", {"id": "f"})
     assert events(ann) == ["add plant/m1/speed", "add plant/m1/oil fetchOnly"]
     groups = {**MACHINES, "operators": {"fetch": ["plant/*/oil"]}}
-    bus.use_users(load(tmp_path, document(groups, m1=["machines"], ann=["operators"])))
+    bus.permissions.use(load(tmp_path, document(groups, m1=["machines"], ann=["operators"])))
     assert events(ann) == ["remove plant/m1/speed"]
     m1.notify("change", {"path": "plant/m1/speed", "value": 2})
     assert events(ann) == []
     groups = {**MACHINES, "operators": {"fetch": ["plant/**"], "set": ["plant/*/oil"]}}
-    bus.use_users(load(tmp_path, document(groups, m1=["machines"], ann=["operators"])))
+    bus.permissions.use(load(tmp_path, document(groups, m1=["machines"], ann=["operators"])))
     assert events(ann) == ["remove plant/m1/oil", "add plant/m1/speed fetchOnly", "add plant/m1/oil"]
     m1.notify("change", {"path": "plant/m1/oil", "value": 2})
     assert events(ann) == ["change plant/m1/oil"]
-    bus.use_users(None)
+    bus.permissions.use(None)
     assert events(ann) == ["remove plant/m1/speed", "add plant/m1/speed"]
 
 
@@ -283,11 +284,11 @@ def test_other_groups_of_a_user_concern_running_fetches(bus: Bus, tmp_path: Path
     m1.result("add", {"path": "plant/m1/speed", "value": 1})
     ann.notify("fetch", {"id": "f"})
     assert events(ann) == ["add plant/m1/speed"]
-    bus.use_users(load(tmp_path, document(MACHINES, m1=["machines"], ann=[])))
+    bus.permissions.use(load(tmp_path, document(MACHINES, m1=["machines"], ann=[])))
     assert events(ann) == ["remove plant/m1/speed"]
-    bus.use_users(load(tmp_path, document(MACHINES, m1=["machines"], ann=["operators"])))
+    bus.permissions.use(load(tmp_path, document(MACHINES, m1=["machines"], ann=["operators"])))
     assert events(ann) == ["add plant/m1/speed"]
-    bus.use_users(load(tmp_path, document(MACHINES, m1=["machines"])))
+    bus.permissions.use(load(tmp_path, document(MACHINES, m1=["machines"])))
     assert events(ann) == ["remove plant/m1/speed"]
     assert ann.session.auth is None
 
@@ -297,7 +298,7 @@ def test_audiences_that_become_equal_stay_apart(bus: Bus, tmp_path: Path) -> Non
     ann, stranger = login(bus, "ann"), Peer(bus)
     for peer in (ann, stranger):
         peer.notify("fetch", {"id": "f"})
-    bus.use_users(load(tmp_path, document({"*": {"add": ["**"], "fetch": ["**"]}})))
+    bus.permissions.use(load(tmp_path, document({"*": {"add": ["**"], "fetch": ["**"]}})))
     stranger.notify("add", {"path": "x", "value": 1})
     assert events(ann) == events(stranger) == ["add x fetchOnly"]
     for peer in (ann, stranger):
@@ -311,13 +312,13 @@ def test_nodes_follow_new_rules(bus: Bus, tmp_path: Path) -> None:
     m1.result("add", {"path": "plant/m1/speed", "value": 1})
     ann.send({"method": "fetch", "params": {"id": "all", "matcher": "^p"}})
     ann.received()
-    bus.use_users(load(tmp_path, document(MACHINES, m1=["machines"], ann=[])))
+    bus.permissions.use(load(tmp_path, document(MACHINES, m1=["machines"], ann=[])))
     assert [f"{one['params']['event']} {one['params']['path']}" for one in ann.received()] == [
         "remove plant/m1/speed",
         "remove plant/m1",
         "remove plant",
     ]
-    bus.use_users(load(tmp_path, document(MACHINES, m1=["machines"], ann=["operators"])))
+    bus.permissions.use(load(tmp_path, document(MACHINES, m1=["machines"], ann=["operators"])))
     assert [f"{one['params']['event']} {one['params']['path']}" for one in ann.received()] == [
         "add plant",
         "add plant/m1",
@@ -361,11 +362,11 @@ def test_fetches_under_changing_rules(files: list[dict[str, Any]], rule: dict[st
     owner, ann = Peer(bus), Peer(bus)
     for path in PATHS:
         owner.notify("add", {"path": path, "value": 1})
-    bus.use_users(Files(files[0]))  # type: ignore[arg-type]
+    bus.permissions.use(Files(files[0]))  # type: ignore[arg-type]
     ann.session.auth = Files(files[0]).auth_of("ann")
     ann.notify("fetch", {"id": "old", **rule})
     for content in files:
-        bus.use_users(Files(content))  # type: ignore[arg-type]
+        bus.permissions.use(Files(content))  # type: ignore[arg-type]
     seen = view(ann.received())
     ann.notify("fetch", {"id": "new", **rule})
     assert seen == view(ann.received())

@@ -11,7 +11,7 @@ forward only::
     audiences         shared notifications;  ``sorting`` for sorted fetches
     routes            requests that wait for an owner
     replay, record    the past: fetches that begin there, and events for the journal
-    access, rights    permissions;  ``reservations`` of paths
+    permissions       users and reserved paths;  ``access`` of elements, ``rights`` by path
     builtin           states and methods of the daemon itself
     ports             interfaces to the daemon
 """

@@ -22,7 +22,7 @@ from msgspec import Raw, UnsetType
 from msgspec.structs import replace
 
 from jetbus.bus import binary_services, services
-from jetbus.bus.access import Access, Auth, ruled
+from jetbus.bus.access import ruled
 from jetbus.bus.account import ROOM_KEPT, ROUTE_BYTES, VALUE_ROOM, Book, make_room, measure_description, measure_element
 from jetbus.bus.batches import BatchEnd, Batches, awaited_ids
 from jetbus.bus.builtin import Builtin
@@ -39,6 +39,7 @@ from jetbus.bus.descriptions import (
 from jetbus.bus.fetches import Fetches, finish
 from jetbus.bus.limits import Limits
 from jetbus.bus.params import read_timeout, require_params, require_path, set_details
+from jetbus.bus.permissions import Permissions
 from jetbus.bus.ports import (
     EventRecorder,
     History,
@@ -50,15 +51,12 @@ from jetbus.bus.ports import (
     Worker,
 )
 from jetbus.bus.record import record_add, record_description, record_outcome, record_remove
-from jetbus.bus.reservations import Reservations
-from jetbus.bus.rights import PathRules
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
 from jetbus.bus.tasks import READ, Room, Step, Work
 from jetbus.bus.tree import Element, Tree, TypedElement, as_json, set_value
 from jetbus.errors import (
-    AddNotAllowed,
     Foreign,
     Invalid,
     InvalidRequest,
@@ -74,7 +72,6 @@ from jetbus.errors import (
     ParamError,
     ParseError,
     ReadOnly,
-    Reserved,
     TimedOut,
     UnknownService,
     WrongType,
@@ -150,10 +147,7 @@ class Bus:
         self.book = Book(limits or Limits(), self.limit_hits)
         """Accounts of all peers."""
         self.configure(self.book.limits, timeout_s)
-        self.users = users
-        self.path_rules: PathRules | None = users.path_rules if users is not None else None
-        """Rights by path, None if the users file has no rules."""
-        self.reservations = Reservations()
+        self.permissions = Permissions(self, users)
         self.worker: Worker = worker or ImmediateWorker()
         self.logins: Logins = UnqueuedLogins(self.worker)
         self.tree = Tree(tree, separators)
@@ -247,58 +241,9 @@ class Bus:
 
     def _remove_left(self, element: Element) -> None:
         """Remove an element whose owner is gone, and keep its path for the user."""
-        rules, auth = self.path_rules, element.owner.auth
         # Before it is removed, so that there is no moment at which a path is neither taken nor reserved.
-        if rules is not None and rules.reserves and auth is not None:
-            self._reserve(element.path, auth, rules)
+        self.permissions.reserve(element, self.now)
         self.remove_element(element)
-
-    # -- rights by path
-
-    def use_users(self, users: Users | None) -> None:
-        """Put other users and rules into force, at once and also for peers that are connected and their fetches."""
-        rules = users.path_rules if users is not None else None
-        renewed: dict[Auth, Auth | None] = {}
-        for session in self.sessions.values():
-            auth = session.auth
-            if auth is not None and auth not in renewed:
-                renewed[auth] = users.auth_of(auth.user) if users is not None else None
-        renewed = {auth: new for auth, new in renewed.items() if new != auth}
-        unruled = self.path_rules is None and rules is None
-        self.users, self.path_rules = users, rules
-        if rules is None or not rules.reserves:
-            self.reservations.clear()
-        if unruled and not renewed:
-            return
-        # There may be a million elements, but there are few different
-        # accesses, and a user sees all elements of one alike.
-        groups: dict[tuple[Access | None, Access | None, bool], list[Element]] = {}
-        for element in self.tree.elements.values():
-            access = element.access if unruled else ruled(element.access, element.path, rules)
-            groups.setdefault((element.access, access, element.is_method), []).append(element)
-        self.fetches.renew(groups, renewed)
-        for session in self.sessions.values():
-            if session.auth is not None and session.auth in renewed:
-                session.auth = renewed[session.auth]
-
-    def _check_add(self, element: Element, rules: PathRules) -> None:
-        """Raise if the owner of an element has no right to add it."""
-        path, auth = element.path, element.owner.auth
-        if not rules.rights(path).may_add(auth):
-            raise AddNotAllowed(path, auth.user, auth.add_groups) if auth else AddNotAllowed(path, None)
-        reservation = self.reservations.find(path, self.now) if self.reservations else None
-        if reservation is not None and (auth is None or auth.user != reservation.user):
-            raise Reserved(path, reservation.until - self.now)
-
-    def _reserve(self, path: str, auth: Auth, rules: PathRules) -> None:
-        """Reserve a path of a user whose connection is lost."""
-        seconds = rules.reserve_s(path, auth)
-        if not seconds:
-            return
-        if self.reservations.count_of(auth.user, self.now) >= self.limits.reservations_max:
-            self.limit_hits["reservations_max"] += 1
-        else:
-            self.reservations.reserve(path, auth.user, self.now + seconds)
 
     # -- messages
 
@@ -794,9 +739,9 @@ class Bus:
             left = self.tree.elements.get(path)
             if left is not None and left.owner.gone:
                 self._remove_left(left)
-        rules = self.path_rules
-        if rules is not None:
-            self._check_add(element, rules)
+        permissions = self.permissions
+        if permissions.rules is not None:
+            permissions.check_add(element, self.now)
         value = element.body if isinstance(element, TypedElement) else element.value
         if value is not None and len(value) > VALUE_ROOM:
             element.room = make_room(len(value))
@@ -808,15 +753,15 @@ class Bus:
             account.note(-kept_bytes)
             raise
         # The user is back; whoever comes next has no reservation to respect.
-        if rules is not None and self.reservations:  # only rules reserve paths
-            self.reservations.end(path)
+        if permissions.rules is not None:  # only rules reserve paths
+            permissions.reservations.end(path)
         if self.fetches.audiences and clock() > self.turn_ends:
             self.end_turn(element.owner)
 
     def insert_element(self, element: Element) -> None:
         """Insert a new element, record it and announce it."""
-        if self.path_rules is not None:
-            element.access = ruled(element.access, element.path, self.path_rules)
+        if self.permissions.rules is not None:
+            element.access = ruled(element.access, element.path, self.permissions.rules)
         if element.is_method:
             element.meta = METHOD
         self.tree.add(element)

@@ -455,7 +455,7 @@ def _authenticate(bus: Bus, session: Session, request: Request) -> None:
     user, password = _read_login(bus, params, "user"), _read_login(bus, params, "password")
     if session.fetches:
         raise AlreadyFetching
-    users = bus.users
+    users = bus.permissions.users
     if users is None:
         raise LoginRefused(user_known=False)
 
@@ -498,15 +498,15 @@ def _remove_user(bus: Bus, session: Session, request: Request) -> None:
 
 
 def _change_users(bus: Bus, session: Session, request: Request, change: Callable[[Users, str | None], None]) -> None:
-    users = bus.users
+    users = bus.permissions.users
     if users is None:
         raise UserRefused("this daemon has no users; start it with --users FILE")
     actor = session.auth.user if session.auth else None
 
     def done(outcome: Any) -> None:
         # Also for those who are logged in: a removed administrator is one no longer.
-        if not isinstance(outcome, JetError) and bus.users is users:
-            bus.use_users(users)
+        if not isinstance(outcome, JetError) and bus.permissions.users is users:
+            bus.permissions.use(users)
         bus.release(session, request.id, outcome if isinstance(outcome, JetError) else session.dialect.done)
 
     session.held = True

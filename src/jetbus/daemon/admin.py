@@ -43,7 +43,7 @@ class AdminMethods:
         daemon.bus.builtin.add_method(HOLDINGS, self._holdings)
 
     def _is_admin(self, session: Session) -> bool:
-        return self._daemon.bus.users is None or (session.auth is not None and session.auth.admin)
+        return self._daemon.bus.permissions.users is None or (session.auth is not None and session.auth.admin)
 
     def _find_peer(self, args: Json) -> Connection:
         number = _argument(args, "peer")

@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
 
     def _auth_without_password(self) -> Auth | None:
         """Return the rights of the user that the process or certificate of the peer belongs to, if there is one."""
-        users = self._daemon.bus.users
+        users = self._daemon.bus.permissions.users
         if users is None:
             return None
         names = certificate_names(self.transport.get_extra_info("peercert"))
@@ -791,7 +791,7 @@ class WebSocketConnection(Connection):
         return response
 
     def _auth_without_password(self) -> Auth | None:
-        users = self._daemon.bus.users
+        users = self._daemon.bus.permissions.users
         if self._user is None or users is None:
             return super()._auth_without_password()
         auth = users.auth_of(self._user)

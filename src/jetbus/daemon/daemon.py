@@ -453,7 +453,7 @@ class Daemon:
             log.error("users not reloaded: %s", outcome)
         else:
             self.flow.gather()
-            self.bus.use_users(outcome)
+            self.bus.permissions.use(outcome)
             self.flow.gathered()
             log.info("users reloaded")
 

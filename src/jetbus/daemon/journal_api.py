@@ -99,7 +99,7 @@ class JournalApi:
     def _check_groups(self, auth: Auth | None, path: str) -> None:
         groups = self._daemon.config.journal_groups
         # Without users there is nobody to tell apart; with users the past is closed until somebody opens it.
-        if not groups and self._daemon.bus.users is None:
+        if not groups and self._daemon.bus.permissions.users is None:
             return
         if auth is None or not set(groups) & set(auth.fetch_groups):
             raise NotAllowed(

@@ -111,7 +111,7 @@ class Metrics:
             "writes": flow.sent,
             "bytes_sent": flow.sent_bytes,
             "changes_conflated": flow.conflated,
-            "reservations": bus.reservations.count(daemon.loop.time()),
+            "reservations": bus.permissions.reservations.count(daemon.loop.time()),
             "logins_waiting": daemon.logins.waiting,
             "logins_failed": bus.logins_failed,
         }
@@ -140,7 +140,7 @@ class Metrics:
         self._update_rates(numbers)
         fixed = {"version": jetbus.__version__, "pid": os.getpid(), "listening": self._daemon.listening}
         fixed["ws_origins"] = self._daemon.config.ws_origins
-        fixed["users"] = self._daemon.bus.users is not None
+        fixed["users"] = self._daemon.bus.permissions.users is not None
         states: dict[str, Any] = {**fixed, **numbers, **self._rates}
         if self._daemon.journaling is not None:
             states["journal/stats"] = self._journal_stats(self._daemon.journaling)
