@@ -5,7 +5,7 @@ forward only::
 
     bytes -> wire.jsonrpc -> bus.Bus.receive -> a service -> the element -> its audiences -> outboxes, journal
 
-    bus               entry point; the frequent services and routing
+    bus               entry point; the frequent services and routing;  ``changes`` of values and descriptions
     services          the other services, as a table;  ``binary_services`` for the binary protocol
     tree, fetches     elements by path, audiences by rule
     audiences         shared notifications;  ``sorting`` for sorted fetches

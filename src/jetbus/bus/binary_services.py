@@ -179,7 +179,7 @@ def _add(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
     if options:
         bus.check_numbers(options)
         set_details(element, _read_options(options), jsonrpc.read_meta_options(options))
-        bus.check_described(element)
+        bus.changes.check_described(element)
     bus.add_element(element)
     return b""
 
@@ -252,9 +252,9 @@ def _notify_described(bus: Bus, session: Session, message: bytes, at: int) -> No
         raise MissingParam("value")
     _check_numbers(bus, body)
     if options:
-        bus.change_described(element, params, meta, None if is_empty else body)
+        bus.changes.change_described(element, params, meta, None if is_empty else body)
     else:
-        bus.publish(element, body)
+        bus.changes.publish(element, body)
 
 
 # -- set and call

@@ -50,7 +50,7 @@ class Builtin:
                 Element(path, jsonrpc.encode(path), value, self.session, fetch_only=True, access=access)
             )
         elif element.value != value:
-            self._bus.publish(element, value)
+            self._bus.changes.publish(element, value)
 
     def remove(self, path: str) -> None:
         """Remove a state if it exists."""

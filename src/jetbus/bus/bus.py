@@ -19,22 +19,17 @@ from functools import partial
 from time import monotonic as clock
 
 from msgspec import Raw, UnsetType
-from msgspec.structs import replace
 
 from jetbus.bus import binary_services, services
 from jetbus.bus.access import ruled
-from jetbus.bus.account import ROOM_KEPT, ROUTE_BYTES, VALUE_ROOM, Book, make_room, measure_description, measure_element
+from jetbus.bus.account import ROOM_KEPT, ROUTE_BYTES, VALUE_ROOM, Book, make_room, measure_element
 from jetbus.bus.batches import BatchEnd, Batches, awaited_ids
 from jetbus.bus.builtin import Builtin
+from jetbus.bus.changes import Changes
 from jetbus.bus.descriptions import (
     METHOD,
     UNDESCRIBED,
-    Description,
     check_fits,
-    describe,
-    is_past,
-    read_meta,
-    read_past,
 )
 from jetbus.bus.fetches import Fetches, finish
 from jetbus.bus.limits import Limits
@@ -50,12 +45,12 @@ from jetbus.bus.ports import (
     Users,
     Worker,
 )
-from jetbus.bus.record import record_add, record_description, record_outcome, record_remove
+from jetbus.bus.record import record_add, record_outcome, record_remove
 from jetbus.bus.routes import Route, Routes
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
 from jetbus.bus.tasks import READ, Room, Step, Work
-from jetbus.bus.tree import Element, Tree, TypedElement, as_json, set_value
+from jetbus.bus.tree import Element, Tree, TypedElement
 from jetbus.errors import (
     Foreign,
     Invalid,
@@ -74,11 +69,10 @@ from jetbus.errors import (
     ReadOnly,
     TimedOut,
     UnknownService,
-    WrongType,
 )
 from jetbus.paths import DAEMON_NODE, SEPARATOR, is_daemons
 from jetbus.wire import jsonrpc, legacy
-from jetbus.wire.dialects import CLASSIC, LEGACY, LEGACY_POSITIONAL, TRUE, Dialect
+from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import (
     ABSENT,
@@ -90,7 +84,6 @@ from jetbus.wire.jsonrpc import (
     RESULT_KEY,
     Envelope,
     Message,
-    MetaParams,
     NestedBatch,
     Params,
     decode_message,
@@ -181,11 +174,12 @@ class Bus:
         """Steps that patterns with back references have taken in this turn, by the peers that fetch with them."""
         self._pattern_steps_turn = 0.0
         self._connected = 0
+        self.changes = Changes(self)
         self.builtin = Builtin(self)
         self._frequent: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
             "add": self._add,
             "remove": self._remove,
-            "change": self._change,
+            "change": self.changes.change,
             "set": self._route,
             "call": self._route,
         }
@@ -323,7 +317,7 @@ class Bus:
                         note = record.note  # CPython 3.11 calls an attribute that is no method faster by a name
                         note((element.path, fresh, session.label))
                     if element.audiences:
-                        self._send_change(element)
+                        self.send_change(element)
                     continue
             elif (
                 method is None
@@ -713,7 +707,7 @@ class Bus:
                 or meta is not NO_META
             ):
                 set_details(element, params, meta)
-                self.check_described(element)
+                self.changes.check_described(element)
         self.add_element(element)
         return session.dialect.done
 
@@ -797,137 +791,6 @@ class Bus:
             element.owner.account.charge(make_room(size) - room)
             element.room = make_room(size)
 
-    def _change(self, session: Session, message: Message, _request_id: bytes, text: bytes) -> bytes:
-        params = require_params(message)
-        path = require_path(params)
-        if not (params.value or params.element or params.schema):
-            raise MissingParam("value")
-        element = self.require_owned(session, path)
-        if params.element or (element.is_method and params.value and session.dialect.has_nodes):
-            if session.dialect is CLASSIC:
-                session.dialect = LEGACY
-            self.post(session, legacy.Post(path, params.element or params.value, "element"))
-        elif params.value and element.is_method:
-            raise NotState(path)
-        else:
-            meta = NO_META if is_compact(text, message) else read_meta_params(text)
-            if params.schema or meta is not NO_META:
-                self.change_described(element, params, meta, bytes(params.value) if params.value else None)
-            else:
-                self.publish(element, bytes(params.value))
-        return session.dialect.done
-
-    def change_described(self, element: Element, params: Params, meta: MetaParams, value: bytes | None) -> None:
-        """Change the schema of an element, or its value with source time and quality, or both."""
-        if value is None and (meta.ts or meta.quality or meta.past):
-            raise MissingParam("value")
-        source_us, quality = read_meta(meta)
-        self._check_quality(quality)
-        if read_past(meta) and is_past(element.meta, source_us) and value is not None:
-            if self.record is not None:
-                then = as_json(element, value)
-                self.record.append_described(element.path, then, element.owner.label, source_us, quality, True)
-            value = None
-        if params.schema:
-            if element.owner.dialect.has_nodes and bytes(params.schema)[:1] not in b'"{':
-                raise WrongType("params.schema")
-            description = describe(element.description, bytes(params.schema))
-            self._check_description(description)
-            self.redescribe(element, description, value, source_us, quality)
-        elif value is not None:
-            self.publish(element, value, source_us, quality)
-
-    def redescribe(
-        self,
-        element: Element,
-        description: Description,
-        value: bytes | None,
-        source_us: int | None = None,
-        quality: bytes | None = None,
-        data: bytes | None = None,
-    ) -> None:
-        """Replace the description of an element, perhaps with its value, record it and announce it.
-
-        ``data`` has the changed members as peers of 2012 receive them, by default schema and value.
-        """
-        if value is not None:
-            self.charge_value(element, len(value) + len(quality or b""))
-        element.owner.account.charge(measure_description(description) - measure_description(element.description))
-        could_be_stale = bool(element.description.stale_s)
-        element.description = description
-        if value is not None:
-            set_value(element, value)
-            self.staleness.renew(element, source_us, quality, self.now)
-        if not element.is_method and (could_be_stale or description.stale_s):
-            self.staleness.end(element)
-            self.staleness.begin(element, self.now)
-        if self.record is not None:
-            record_description(self.record, element)
-            if value is not None:
-                label = element.owner.label
-                self.record.append_described(element.path, element.value or b"", label, source_us, quality, False)
-        if data is None:
-            data = legacy.encode_description(description.schema or b"null", element.value if value else None)
-        for audience in element.audiences:
-            # Fetches that do not ask see nothing but the value, and only if there is a new one.
-            if audience.wants_schema:
-                audience.on_described(element, data)
-            elif value is not None:
-                audience.on_change(element)
-
-    def check_described(self, element: Element) -> None:
-        """Refuse a new element that is described at too much length."""
-        self._check_description(element.description)
-        if element.meta is not None:
-            self._check_quality(element.meta.quality)
-
-    def _check_description(self, description: Description) -> None:
-        if len(description.others) > self.limits.members_max:
-            raise self.limit_reached("members_max", "too many members describe the element")
-        if description.schema is not None and len(description.schema) > self.limits.schema_bytes_max:
-            raise self.limit_reached("schema_bytes_max", "the schema is too long")
-
-    def _check_quality(self, quality: bytes | None) -> None:
-        if quality is not None and len(quality) > self.limits.quality_bytes_max:
-            raise self.limit_reached("quality_bytes_max", "the quality is too long")
-
-    def post(self, session: Session, post: legacy.Post) -> None:
-        """Change any members of an element."""
-        element = self.require_owned(session, post.path)
-        if post.value and element.is_method:
-            raise NotState(post.path)
-        if post.type is not None and (post.type == "method") is not element.is_method:
-            raise Invalid("type", f"{post.path} keeps its type; remove it and add another element")
-        value = bytes(post.value) if post.value else None
-        if value is not None and not post.describes:
-            self.publish(element, value)
-            return
-        description = element.description
-        if post.others:
-            description = replace(description, others={**element.others, **post.others})
-        if post.schema is not None:
-            description = describe(description, post.schema)
-        self._check_description(description)
-        self.redescribe(element, description, value, data=post.data)
-
-    def publish(
-        self, element: Element, value: bytes, source_us: int | None = None, quality: bytes | None = None
-    ) -> None:
-        """Set the value of a state, record it and announce it."""
-        self.charge_value(element, len(value) + len(quality or b""))
-        set_value(element, value)
-        described = source_us is not None or quality is not None
-        if described or element.meta is not None:
-            self.staleness.renew(element, source_us, quality, self.now)
-        if self.record is not None and not self.builtin.owns(element):
-            now = element.value or b""
-            if described:
-                self.record.append_described(element.path, now, element.owner.label, source_us, quality, False)
-            else:
-                self.record.note((element.path, now, element.owner.label))
-        if element.audiences:
-            self._send_change(element)
-
     def mark_stale(self, now: float) -> None:
         """Mark the states that have not changed for too long, and tell those who asked for meta data."""
         self.now = now
@@ -936,7 +799,8 @@ class Bus:
                 if audience.wants_meta:
                     audience.on_stale(element)
 
-    def _send_change(self, element: Element) -> None:
+    def send_change(self, element: Element) -> None:
+        """Announce the new value of a state."""
         tail = b""
         for audience in element.audiences:
             # One tail serves all classic fetches, because without access the event looks the same to every user.

@@ -435,7 +435,7 @@ def _post(bus: Bus, session: Session, request: Request) -> bytes:
         session.dialect = LEGACY
     if not request.params:
         raise MissingParam("params")
-    bus.post(session, legacy.read_post(request.params))
+    bus.changes.post(session, legacy.read_post(request.params))
     return session.dialect.done
 
 
