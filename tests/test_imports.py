@@ -60,6 +60,7 @@ ONLY_IMPORTED_BY: dict[str, tuple[str, ...]] = {
 NEVER_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "asyncio": (*WORDS, "wire", "bus"),
     "socket": (*WORDS, "wire", "bus"),
+    "time": ("bus",),
 }
 NOT_LOADED_AT_FIRST = ["asyncio", "socket", "jetbus.peer", "jetbus.daemon", "jetbus.bus"]
 

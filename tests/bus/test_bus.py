@@ -744,7 +744,7 @@ def test_a_search_ends_with_its_peer() -> None:
     bus = Bus(limits=Limits(search_bytes_max=1))
     owner, gone, waiting = Peer(bus), Peer(bus), Peer(bus)
     owner.send(*({"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(2000)))
-    bus.turn_ends = 0.0
+    bus.turn_ends = -1.0
     gc.disable()
     try:
         for peer in (gone, waiting):

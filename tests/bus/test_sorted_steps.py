@@ -33,7 +33,7 @@ def owner() -> Peer:
 def _in_steps(peer: Peer, method: str, params: dict[str, Any]) -> Iterator[None]:
     """Send a request whose turns are over after each step, and yield between two steps."""
     bus = peer.bus
-    bus.turn_ends = 0.0
+    bus.turn_ends = -1.0
     peer.send({"id": 1, "method": method, "params": params})
     while peer.session.task is not None:
         yield

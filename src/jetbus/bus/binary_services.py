@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from time import monotonic as clock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -84,7 +83,7 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
             return
         if session.refused:
             return
-        if len(message) > LONG_BYTES and clock() > bus.turn_ends:
+        if len(message) > LONG_BYTES and bus.clock() > bus.turn_ends:
             bus.end_turn(session)
             bus.hold_back(session, [message, *rest])
             return
@@ -106,7 +105,7 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
                 bus.hold_back(session, [message, *rest])
                 return
             _on_request(bus, session, message)
-            if clock() > bus.turn_ends:
+            if bus.clock() > bus.turn_ends:
                 bus.end_turn(session)
         elif kind == binary.INFO:
             _on_info(bus, session, message)

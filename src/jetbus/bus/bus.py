@@ -1,7 +1,8 @@
 """The bus: handles the messages of all peers, one after the other.
 
 The frequent services (add, remove, change, set, call) and responses are here, the others in ``services``. The bus has
-no socket and no clock of its own: the caller of ``receive`` passes the time, and a ``Worker`` runs blocking work.
+no socket and no clock of its own: it is given the time of each message (``now``), a ``clock`` that shows when a turn is
+over, and a ``Worker`` that runs blocking work.
 
 Turns. No peer may keep the others waiting, whatever it sends. The daemon sets the end of a peer's turn
 (``turn_ends``). The bus looks at the clock after everything that can be slow: rare services, batches, long texts,
@@ -16,7 +17,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
-from time import monotonic as clock
 
 from msgspec import Raw, UnsetType
 
@@ -135,7 +135,10 @@ class Bus:
         timeout_s: float = 5.0,
         users: Users | None = None,
         worker: Worker | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self.clock = clock
+        """Function that returns the time that ``turn_ends`` is compared with. By default time stands still."""
         self.limit_hits: Counter[str] = Counter()
         self.book = Book(limits or Limits(), self.limit_hits)
         """Accounts of all peers."""
@@ -167,7 +170,7 @@ class Bus:
         """Called before the daemon's own states are read, to bring them up to date."""
         self.now = 0.0
         self.turn_ends = math.inf
-        """Instant, by ``monotonic``, at which the turn of the peer that is served is over."""
+        """Instant, by ``clock``, at which the turn of the peer that is served is over."""
         self._awaited_text = b""
         """The first text of this turn that has waited for it, and is handled however short the turn is."""
         self._pattern_steps: dict[Outbox, int] = {}
@@ -280,7 +283,7 @@ class Bus:
                 # A short ASCII text needs no checks (see ``_short_bytes``)
                 # and is too quick to be worth a look at the clock.
                 if len(text) > short_bytes or not (plain or text.isascii()):
-                    if clock() > self.turn_ends and text is not self._awaited_text:
+                    if self.clock() > self.turn_ends and text is not self._awaited_text:
                         self.end_turn(session)
                         self.hold_back(session, [text, *texts])
                         return
@@ -364,7 +367,7 @@ class Bus:
                 return False
             else:
                 result = self._serve_rare(session, method, jsonrpc.decode_envelope(text), request_id)
-                if clock() > self.turn_ends:
+                if self.clock() > self.turn_ends:
                     self.end_turn(session)
         except JetError as error:
             response_id = self._encode_response_id(session, request_id, message.jsonrpc)
@@ -383,7 +386,7 @@ class Bus:
 
     def end_turn(self, session: Session) -> None:
         """Let the session's next messages wait if the time of its turn is used up."""
-        if clock() > self.turn_ends and not session.held:
+        if self.clock() > self.turn_ends and not session.held:
             session.held = session.turn_over = True
             self.limit_hits["turn_us_max"] += 1
 
@@ -421,7 +424,7 @@ class Bus:
                     if not step.is_done:
                         return
                     session.turn_over = False
-                elif clock() > self.turn_ends or (step is READ and not math.isinf(self.turn_ends)):
+                elif self.clock() > self.turn_ends or (step is READ and not math.isinf(self.turn_ends)):
                     # The generator keeps its place: the next turn resumes it here.
                     session.turn_over, session.pulls = True, step is READ
                     self.limit_hits["turn_us_max"] += step is not READ
@@ -749,7 +752,7 @@ class Bus:
         # The user is back; whoever comes next has no reservation to respect.
         if permissions.rules is not None:  # only rules reserve paths
             permissions.reservations.end(path)
-        if self.fetches.audiences and clock() > self.turn_ends:
+        if self.fetches.audiences and self.clock() > self.turn_ends:
             self.end_turn(element.owner)
 
     def insert_element(self, element: Element) -> None:
@@ -768,7 +771,7 @@ class Bus:
 
     def _remove(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
         self.remove_element(self.require_owned(session, require_path(require_params(message))))
-        if self.fetches.audiences and clock() > self.turn_ends:
+        if self.fetches.audiences and self.clock() > self.turn_ends:
             self.end_turn(session)
         return session.dialect.done
 
@@ -810,7 +813,7 @@ class Bus:
                 audience.send("change", element.path, tail)
             else:
                 audience.on_change(element)
-                if clock() > self.turn_ends:
+                if self.clock() > self.turn_ends:
                     self.end_turn(element.owner)
         # Plain audiences are too quick to look at the clock after each, but a crowd of them is not.
         if len(element.audiences) > CROWD:

@@ -6,7 +6,8 @@
     EventRecorder   receives every event, for the journal
     History, Seam   answer queries about the past
 
-The bus itself does no I/O and knows no clock, so it can be tested with the simple implementations at the end.
+The bus itself does no I/O, starts no thread and is given its clock, so it can be tested with the simple implementations
+at the end.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from jetbus.bus.bus import Bus
@@ -124,6 +125,7 @@ class Daemon:
             timeout_s=config.timeout_s,
             users=Users.load(config.users) if config.users else None,
             worker=self._aside,
+            clock=monotonic,
         )
         self.logins = Logins(
             self.loop,
