@@ -84,7 +84,7 @@ def test_routes_are_charged_to_the_requester() -> None:
         if end == "answer":
             owner.send({"id": owner.received()[-1]["id"], "result": True})
         else:
-            bus.expire(1000.0)
+            bus.routing.expire(1000.0)
         assert requester.session.account.peer.kept_bytes == 0
         assert kept(bus) == before
 

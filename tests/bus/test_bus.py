@@ -292,9 +292,9 @@ def test_timeouts(bus: Bus, element: dict[str, Any], request_params: dict[str, A
     owner, peer = Peer(bus), Peer(bus)
     owner.notify("add", {"path": "m", **element})
     peer.send({"id": 1, "method": "call", "params": {"path": "m", **request_params}}, now=100.0)
-    bus.expire(100.0 + timeout_s - 0.02)
+    bus.routing.expire(100.0 + timeout_s - 0.02)
     assert peer.received() == []
-    bus.expire(100.0 + timeout_s + 0.02)
+    bus.routing.expire(100.0 + timeout_s + 0.02)
     assert peer.received() == [
         {
             "id": 1,
@@ -311,7 +311,7 @@ def test_timeout_as_cpp_peers_know_it(bus: Bus) -> None:
     owner, peer = Peer(bus), Peer(bus)
     owner.notify("add", {"path": "m"})
     peer.send({"id": 1, "jsonrpc": "2.0", "method": "call", "params": {"path": "m"}})
-    bus.expire(100.0)
+    bus.routing.expire(100.0)
     (response,) = peer.received()
     assert response["error"]["code"] == -32603
     assert response["error"]["data"] == {"reason": "timeout for routed request"}
@@ -345,7 +345,7 @@ def test_a_requester_that_is_gone(bus: Bus) -> None:
     peer.disconnect()
     (routed,) = owner.received()
     owner.send({"id": routed["id"], "result": 1})
-    bus.expire(100.0)
+    bus.routing.expire(100.0)
     assert owner.received() == []
 
 
@@ -374,7 +374,7 @@ def test_a_lost_owner(bus: Bus) -> None:
     assert received[0]["error"]["data"] == {"reason": "peer shuts down", "message": "peer shuts down"}
     assert bus.tree.elements == {}
     assert bus.routes.count == 0
-    bus.expire(1000.0)
+    bus.routing.expire(1000.0)
     assert peer.received() == []
 
 

@@ -187,7 +187,7 @@ def test_too_late(bus: Bus, recorded: RecordedEvents) -> None:
     caller.send({"id": 7, "method": "call", "params": {"path": "m", "timeout": 1}})
     (routed,) = owner.received()
     recorded.take()
-    bus.expire(2.0)
+    bus.routing.expire(2.0)
     ((event, *_, detail),) = recorded.take()
     assert (event, detail["outcome"], detail["code"]) == ("call", "error", -32001)
     owner.send({"id": routed["id"], "result": 1})

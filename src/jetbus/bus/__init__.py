@@ -5,11 +5,11 @@ forward only::
 
     bytes -> wire.jsonrpc -> bus.Bus.receive -> a service -> the element -> its audiences -> outboxes, journal
 
-    bus               entry point; the frequent services and routing;  ``changes`` of values and descriptions
+    bus               entry point, elements and sessions;  ``changes`` of values and descriptions
     services          the other services, as a table;  ``binary_services`` for the binary protocol
     tree, fetches     elements by path, audiences by rule
     audiences         shared notifications;  ``sorting`` for sorted fetches
-    routes            requests that wait for an owner
+    routing           sets and calls to owners and back;  ``routes``, those that wait for a response
     replay, record    the past: fetches that begin there, and events for the journal
     permissions       users and reserved paths;  ``access`` of elements, ``rights`` by path
     builtin           states and methods of the daemon itself

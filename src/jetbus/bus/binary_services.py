@@ -17,8 +17,7 @@ from jetbus.bus import services
 from jetbus.bus.account import ROOM_KEPT
 from jetbus.bus.descriptions import NOTHING_ASKED, Asked, read_asked
 from jetbus.bus.fetches import PreparedFetch
-from jetbus.bus.params import read_timeout, set_details
-from jetbus.bus.record import record_outcome
+from jetbus.bus.params import set_details
 from jetbus.bus.replay import PastElement, get_past, read_past_instant
 from jetbus.bus.routes import Route
 from jetbus.bus.tree import Element, TypedElement
@@ -57,8 +56,6 @@ LONG_BYTES = 256
 """Length of a message from which on the end of the turn is checked before it is handled."""
 _SERVICES = ("info", "echo", "passwd", "addUser", "removeUser")
 """The services that are reached by name; all others have a function of their own."""
-_JSON_DONE = {True: b"true", False: b"null"}
-"""Result for a JSON requester if the response of the owner has no value, by ``is_set``."""
 
 
 class BinaryRequest(Struct, gc=False):
@@ -264,42 +261,26 @@ def _route(bus: Bus, session: Session, request: BinaryRequest) -> None:
     path, body_at, end = read_pair(message, request.at)
     body = message[body_at:end]
     options = request.parts()[1] if end != len(message) else b""
-    is_set = request.function == binary.SET_STATE
-    element = bus.tree.elements.get(path)
-    if element is None or element.access is not None or element.fetch_only or element.is_method is is_set:
-        element = bus.require_open(session, path, is_set)
-    if is_set and body[0] == binary.NONE:
-        raise MissingParam("value")
+    is_set, has_value = request.function == binary.SET_STATE, body[0] != binary.NONE
+    element = bus.routing.find(session, path, is_set)
     _check_numbers(bus, body)
-    if is_set and element.description.limits is not None:
-        bus.check_fits(element, binary.to_json(body))
-    if element.owner is bus.builtin.session:
-        bus.builtin.call(session, request.id, path, binary.to_json(body) if body[0] != binary.NONE else b"")
-        return
     params = _NO_OPTIONS
     if options:
         bus.check_numbers(options)
         params = _read_options(options)
-    timeout_s = read_timeout(params) if params.timeout else element.timeout_s
+        params.value = params.args = ABSENT  # neither is an option
+    if has_value and bus.routing.needs_json(element):
+        value = Raw(binary.to_json(body))
+        params = Params(path=path, timeout=params.timeout, valueAsResult=params.valueAsResult)
+        params.value, params.args = (value, ABSENT) if is_set else (ABSENT, value)
+    routed = b""
     if element.dialect is BINARY:
-        # From one binary peer to another nothing is decoded.
-        routed = message[request.at - 1 : end]  # function, path and value as they came
+        # From one binary peer to another nothing is decoded: function, path and value as they came.
+        routed = message[request.at - 1 : end]
         if params.valueAsResult == TRUE:
             routed += binary.VALUE_AS_RESULT
-    else:
-        value = Raw(binary.to_json(body)) if body[0] != binary.NONE else ABSENT
-        params = Params(path=path, value=value, args=value, timeout=params.timeout, valueAsResult=params.valueAsResult)
-        if is_set:
-            params.args = ABSENT
-        else:
-            params.value = ABSENT
-        routed = element.dialect.encode_route("set" if is_set else "call", element, params)
     route = Route(session, request.id, element.owner, message, is_set, False, path)
-    if bus.record is not None and body[0] != binary.NONE:
-        route.asked = binary.to_json(body)
-    if is_set and session.wants_outcome and params.valueAsResult != TRUE:
-        route.requested = body
-    bus.send_routed(route, routed, timeout_s)
+    bus.routing.route(route, element, params, body if has_value else b"", routed)
 
 
 _NO_OPTIONS = Params()
@@ -316,65 +297,22 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
     if message[5:] == binary.SUCCESS and bus.record is None and requester.dialect.is_binary and not route.requested:
         requester.put(requester.header(len(message)) + b"\3" + route.request_id + binary.SUCCESS)
         return
+    frame = b"\3" + route.request_id + message[5:] if requester.dialect.is_binary else b""
     try:
         binary.check_response(message)
         if message[5:6] == binary.ERROR:
-            bus.check_numbers(bytes(binary.read_error(message, 6).get("data", b"")))
-        elif len(message) > binary.PAYLOAD_AT:
+            error = binary.read_error(message, 6)
+            bus.check_numbers(bytes(error.get("data", b"")))
+            bus.routing.forward_error(route, error, frame)
+            return
+        if len(message) > binary.PAYLOAD_AT:
             _check_numbers(bus, message[binary.PAYLOAD_AT :])
     except JetError as problem:
         log.warning("%s responded to %s with an invalid message: %s", session.label, message[1:5].hex(), problem)
-        error = BadFrame(f"the owner's answer cannot be read: {problem}")
-        if bus.record is not None:
-            record_outcome(bus.record, route, error.wire())
-        bus.answer_error(requester, route.request_id, error)
-        return
-    if bus.record is not None:
-        failed = message[5:6] == binary.ERROR
-        record_outcome(bus.record, route, binary.read_error(message, 6) if failed else None)
-    if route.requested and message[5:6] != binary.ERROR:
-        result = binary.to_json(message[6:]) if len(message) > 6 and message[6] != binary.NONE else b"{}"
-        told = bus.tell_outcome(route, result)
-        if told != result:
-            requester.send(requester.dialect.encode_result(route.request_id, told))
-            return
-    if requester.dialect.is_binary:
-        requester.send(b"\3" + route.request_id + message[5:])
-        return
-    if message[5:6] == binary.ERROR:
-        requester.send(requester.dialect.encode_failure(route.request_id, binary.read_error(message, 6)))
+        bus.routing.fail(route, BadFrame(f"the owner's answer cannot be read: {problem}"))
         return
     value = binary.to_json(message[6:]) if len(message) > 6 and message[6] != binary.NONE else b""
-    done = b"{}" if route.by_jsonrpc and route.is_set else _JSON_DONE[route.is_set]
-    requester.send(jsonrpc.encode_result(route.request_id, value or done))
-
-
-def forward_response(route: Route, result: Raw, error: Raw) -> None:
-    """Forward the response of a JSON owner to a binary requester."""
-    requester = route.requester
-    if error:
-        requester.send(binary.encode_error(route.request_id, _read_error(error)))
-    elif route.is_set and result in _PLAIN and not _wants_value(route.message):
-        requester.send(binary.encode_response(route.request_id))
-    else:
-        requester.send(binary.encode_response(route.request_id, binary.from_json(bytes(result))))
-
-
-def _read_error(raw: Raw) -> JsonObject:
-    """Return the error of an owner, with raw data."""
-    if bytes(raw)[:1] != b"{":
-        return {"message": str(jsonrpc.loads(raw))}
-    fields = jsonrpc.read_fields(raw)
-    return {name: value if name == "data" else jsonrpc.loads(value) for name, value in fields.items()}
-
-
-def _wants_value(message: bytes) -> bool:
-    _, options = binary.read_payload(message, binary.PAYLOAD_AT, binary.SET_STATE)
-    return bool(options) and _read_options(options).valueAsResult == TRUE
-
-
-_PLAIN = (TRUE, Raw(b"{}"))
-"""Results of JSON owners for a set that needs no value in the response."""
+    bus.routing.forward_result(route, Raw(value), frame)
 
 
 # -- fetch, unfetch, get

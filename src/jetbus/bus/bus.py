@@ -22,18 +22,17 @@ from msgspec import Raw, UnsetType
 
 from jetbus.bus import binary_services, services
 from jetbus.bus.access import ruled
-from jetbus.bus.account import ROOM_KEPT, ROUTE_BYTES, VALUE_ROOM, Book, make_room, measure_element
+from jetbus.bus.account import ROOM_KEPT, VALUE_ROOM, Book, make_room, measure_element
 from jetbus.bus.batches import BatchEnd, Batches, awaited_ids
 from jetbus.bus.builtin import Builtin
 from jetbus.bus.changes import Changes
 from jetbus.bus.descriptions import (
     METHOD,
     UNDESCRIBED,
-    check_fits,
 )
 from jetbus.bus.fetches import Fetches, finish
 from jetbus.bus.limits import Limits
-from jetbus.bus.params import read_timeout, require_params, require_path, set_details
+from jetbus.bus.params import require_params, require_path, set_details
 from jetbus.bus.permissions import Permissions
 from jetbus.bus.ports import (
     EventRecorder,
@@ -45,8 +44,9 @@ from jetbus.bus.ports import (
     Users,
     Worker,
 )
-from jetbus.bus.record import record_add, record_outcome, record_remove
-from jetbus.bus.routes import Route, Routes
+from jetbus.bus.record import record_add, record_remove
+from jetbus.bus.routes import Routes
+from jetbus.bus.routing import Routing
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
 from jetbus.bus.tasks import READ, Room, Step, Work
@@ -58,16 +58,12 @@ from jetbus.errors import (
     JetError,
     LimitReached,
     MissingParam,
-    NotAllowed,
     NotFound,
-    NotMethod,
     NotState,
     Occupied,
     OwnerLost,
     ParamError,
     ParseError,
-    ReadOnly,
-    TimedOut,
     UnknownService,
 )
 from jetbus.paths import DAEMON_NODE, SEPARATOR, is_daemons
@@ -76,12 +72,9 @@ from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.jsonrpc import (
     ABSENT,
-    ERROR_KEY,
     ID_STARTS,
     NO_META,
-    RESPONSE_START,
     RESULT_BYTES,
-    RESULT_KEY,
     Envelope,
     Message,
     NestedBatch,
@@ -178,13 +171,14 @@ class Bus:
         self._pattern_steps_turn = 0.0
         self._connected = 0
         self.changes = Changes(self)
+        self.routing = Routing(self)
         self.builtin = Builtin(self)
         self._frequent: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
             "add": self._add,
             "remove": self._remove,
             "change": self.changes.change,
-            "set": self._route,
-            "call": self._route,
+            "set": self.routing.serve,
+            "call": self.routing.serve,
         }
 
     def configure(self, limits: Limits, timeout_s: float) -> None:
@@ -227,7 +221,7 @@ class Bus:
         for route_id in list(session.routes):
             route = self.routes.close(session, route_id)
             if route is not None:
-                self._fail(route, OwnerLost())
+                self.routing.fail(route, OwnerLost())
                 yield
         for element in list(session.elements.values()):
             if session.elements.get(element.path) is element:  # else it was removed for a new owner
@@ -277,7 +271,7 @@ class Bus:
             if routes and text[-15:] == _TRUE_END and text[:6] == _TRUE_START:
                 route = self.routes.close(session, text[6:-15])
                 if route is not None:
-                    self._forward_response(route, TRUE)
+                    self.routing.forward_result(route, TRUE)
                     continue
             try:
                 # A short ASCII text needs no checks (see ``_short_bytes``)
@@ -836,81 +830,6 @@ class Bus:
             raise NotState(path)
         return element
 
-    # -- routing
-
-    def _route(self, session: Session, message: Message, request_id: bytes, text: bytes) -> None:
-        """Forward a set or call to the owner."""
-        params, is_set = message.params, message.method == "set"
-        if params is None:
-            raise MissingParam("params")
-        element = self.tree.elements.get(params.path)  # type: ignore[arg-type]
-        # The usual case is decided here. ``require_open`` finds out what is wrong, and may find that nothing is.
-        if element is None or element.access is not None or element.fetch_only or element.is_method is is_set:
-            element = self.require_open(session, require_path(params), is_set)
-        if is_set:
-            if not params.value:
-                raise MissingParam("value")
-            if element.description.limits is not None:
-                self.check_fits(element, bytes(params.value))
-        owner = element.owner
-        if owner is self.builtin.session:
-            self.builtin.call(session, request_id, element.path, bytes(params.args))
-            return
-        timeout_s = read_timeout(params) if params.timeout else element.timeout_s
-        tail = element.dialect.encode_route(message.method, element, params)  # type: ignore[arg-type]
-        by_jsonrpc = bool(message.jsonrpc) and message.jsonrpc == _JSONRPC_2 and not session.dialect.has_nodes
-        route = Route(session, request_id, owner, text, is_set, by_jsonrpc, element.path)
-        if is_set and session.wants_outcome and params.valueAsResult != TRUE:
-            route.requested = b"" + params.value
-        if self.record is not None:
-            route.asked = bytes(params.value if is_set else params.args)
-        self.send_routed(route, tail, timeout_s)
-
-    def check_fits(self, element: Element, value: bytes) -> None:
-        """Refuse the value of a set that does not fit the schema of the state, or is too long to be checked."""
-        # To decode and check a value cannot be cut into steps.
-        if len(value) > self.limits.check_bytes_max:
-            raise self.limit_reached("check_bytes_max", f"the value for {element.path} is too long to be checked")
-        check_fits(element, value)
-
-    def send_routed(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
-        """Send a request to its owner and open a route, unless it has no id and so needs no response."""
-        owner = route.owner
-        if owner.gone:
-            raise NotFound(route.path)  # the element is about to be removed
-        start, on, alone = owner.dialect.heads
-        if owner.speaks_jsonrpc:
-            tail = jsonrpc.VERSION_MEMBER + tail
-        if not route.request_id:
-            owner.send(alone + tail)
-            if self.record is not None:
-                record_outcome(self.record, route)
-            return
-        if self.record is not None:
-            route.opened_us = self.record.now_us
-        # Checked last, since only a request that waits for its response takes up room.
-        if len(owner.routes) >= self.limits.routes_max:
-            raise self.limit_reached("routes_max", "too many requests wait for this owner")
-        route.kept_bytes = ROUTE_BYTES + len(route.message) + len(route.asked)
-        route.requester.account.charge(route.kept_bytes)
-        route_id = self.routes.open(route, self.now + (self.timeout_s if timeout_s is None else timeout_s))
-        routed = b"".join((start, route_id, on, tail))
-        owner.put(owner.header(len(routed)) + routed)
-
-    def require_open(self, session: Session, path: str, is_set: bool) -> Element:
-        """Return an element that the session may set or call; raise if not. A hidden element does not exist for it."""
-        element = self.tree.elements.get(path)
-        auth = session.auth
-        if element is None or not (element.shown_to(auth) or element.open_to(auth)):
-            raise NotFound(path)
-        if element.is_method is is_set:
-            raise NotState(path) if is_set else NotMethod(path)
-        if not element.open_to(auth):
-            raise NotAllowed(path)
-        if element.fetch_only:
-            raise ReadOnly(path)
-        return element
-
     def _on_response(self, session: Session, message: Message, response_id: bytes, text: bytes, plain: bool) -> None:
         if not message.result and not message.error:
             raise InvalidRequest(Raw(text))
@@ -925,60 +844,12 @@ class Bus:
                 self.check_numbers(b"" + (message.error or message.result))
             except JetError as error:
                 log.warning("%s responded with a number that cannot be forwarded: %s", session.label, error)
-                self._fail(route, error)
+                self.routing.fail(route, error)
                 return
-        self._forward_response(route, message.result, message.error)
-
-    def _forward_response(self, route: Route, result: Raw, error: Raw = ABSENT) -> None:
-        """Forward the owner's response to the requester."""
-        if self.record is not None:
-            record_outcome(self.record, route, jsonrpc.loads(error) if error else None)
-        requester = route.requester
-        if requester.dialect.is_binary:
-            if route.requested and not error:
-                result = Raw(self.tell_outcome(route, bytes(result)))
-            binary_services.forward_response(route, result, error)
-            return
-        if route.requested and not error:
-            result = Raw(self.tell_outcome(route, bytes(result)))
-        kind, content = (ERROR_KEY, error) if error else (RESULT_KEY, result)
-        if route.by_jsonrpc and route.is_set and content == TRUE:
-            content = _EMPTY  # C++ peers look for a warning inside the result of a set
-        response = b"".join((RESPONSE_START, route.request_id, kind, content, b"}"))
-        requester.put(requester.header(len(response)) + response)
-
-    def tell_outcome(self, route: Route, result: bytes) -> bytes:
-        """Return the result of a set with what the state became, where that is not what the requester must assume.
-
-        Only for owners whose ``{}`` or warning comes after the change: others respond first, and publish later.
-        """
-        element = self.tree.elements.get(route.path)
-        is_warning = result[:1] == b"{" and b'"warning"' in result
-        if (result != b"{}" and not is_warning) or route.owner.dialect.has_nodes:
-            return result
-        value: bytes | None = b"null"  # of a state that the requester may not see, or that is gone
-        if element is not None and element.shown_to(route.requester.auth):
-            now = element.body if route.requester.dialect.is_binary else element.value
-            if now == route.requested and not is_warning:
-                return result
-            value = element.value
-        before = result[:-1] + b"," if is_warning else b"{"
-        return b"".join((before, b'"became":', value or b"null", b"}"))
-
-    def expire(self, now: float) -> None:
-        """Fail the requests whose owner did not respond in time."""
-        self.now = now
-        for route in self.routes.expired(now):
-            if route.by_jsonrpc:
-                self._fail(route, TimedOut.as_internal())
-            else:
-                self._fail(route, TimedOut(route.requester.dialect.describe_request(route.message)))
-
-    def _fail(self, route: Route, error: JetError) -> None:
-        if self.record is not None:
-            record_outcome(self.record, route, error.wire())
-        if not route.requester.gone:
-            self.answer_error(route.requester, route.request_id, error)
+        if message.error:
+            self.routing.forward_error(route, message.error)
+        else:
+            self.routing.forward_result(route, message.result)
 
 
 def _has_legacy(members: Sequence[bytes]) -> bool:

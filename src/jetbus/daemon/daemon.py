@@ -393,7 +393,7 @@ class Daemon:
 
     def _expire_routes(self) -> None:
         self._routes_timer = None
-        self.bus.expire(self.now())
+        self.bus.routing.expire(self.now())
         deadline = self.bus.routes.next_deadline()
         if deadline is not None:
             self._wake_for_routes(deadline)
