@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,14 +23,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.scheduler import LoadScopeScheduling
 
+ROOT = Path(__file__).parent.parent
 Daemons = Callable[..., Daemon]
 SPARK_WITHIN_S = 900
 """What takes seconds with Spark takes minutes on a busy machine."""
 KILLS = "test_crashes.py"
 """Looks at what has come of the kills."""
-USUAL_PORTS = ("daemon/test_main.py", "demo/test_demo.py", "docs/test_shell.py", "test_examples.py")
-"""Tests in which somebody listens on the usual ports, or finds them taken."""
+DEFAULT_ADDRESSES: tuple[tuple[socket.AddressFamily, Any], ...] = (
+    (socket.AF_INET, ("127.0.0.1", 11122)),
+    (socket.AF_INET, ("127.0.0.1", 11124)),
+    (socket.AF_UNIX, "\0/var/run/jet-binary.socket"),
+)
+"""Addresses of a daemon without options. They are in use during all tests, so that no test depends on another."""
 SHARED = "shared"
+USES_SHARED = re.compile(r"\b(?:spark: SparkSession|killed: )")
+"""Parameters of tests that use the one Spark session, or the pipeline that is killed beside it."""
+SLOWEST = 10
+"""Files that a run with ``--durations`` lists at its end."""
+_file_seconds: dict[str, float] = defaultdict(float)
+_worker_seconds: dict[str, float] = defaultdict(float)
 
 
 class Killed(NamedTuple):
@@ -46,24 +62,41 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests, so that what needs a real Spark, which takes longest, is last, or first where there are workers.
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Occupy the default addresses of a daemon, unless another program has them, once for all workers."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    for family, address in DEFAULT_ADDRESSES:
+        held = socket.socket(family, socket.SOCK_STREAM)
+        session.config.add_cleanup(held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            held.bind(address)
+            held.listen()
 
-    Kills go on meanwhile, so that their test is the last of these.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests: those that take longest are last, or first if there are workers, so that both end together.
+
+    Kills of a pipeline go on beside the tests of Spark, so that their test is the last of these.
     """
     for item in items:
         if "spark" in item.path.parts:
             item.add_marker("spark")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_WITHIN_S))
-    items.sort(key=lambda item: (item.get_closest_marker("spark") is not None, item.path.name == KILLS))
+    items.sort(key=lambda item: (_takes_long(item), item.path.name == KILLS))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: _find_group(item.nodeid) != SHARED)
+        items.sort(key=lambda item: (_find_group(item.nodeid) != SHARED, not _takes_long(item)))
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("spark", "slow"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Give each file to one worker, and to the same one all that share what there is once: Spark and the usual ports.
+    """Give each file to one worker, and all files that use the one Spark session to the same one.
 
     xdist has groups for this (``--dist loadgroup``), but they do nothing with pytest 9.
     """
@@ -76,10 +109,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return ByFile(config, log)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add the time of a test to that of its file, and of the worker that ran it."""
+    _file_seconds[report.nodeid.partition("::")[0]] += report.duration
+    if node := getattr(report, "node", None):
+        _worker_seconds[node.gateway.id] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the slowest files and the time of each worker, if durations were asked for."""
+    if config.option.durations is None:
+        return
+    terminalreporter.section(f"slowest {SLOWEST} files")
+    for file, seconds in sorted(_file_seconds.items(), key=lambda row: -row[1])[:SLOWEST]:
+        terminalreporter.write_line(f"{seconds:.0f}s {file}")
+    for worker, seconds in sorted(_worker_seconds.items()):
+        terminalreporter.write_line(f"worker {worker} was busy for {seconds:.0f}s")
+
+
 def _find_group(nodeid: str) -> str:
     """Return the name of the group of tests that one worker runs."""
     file = nodeid.partition("::")[0]
-    return SHARED if "spark" in file or file.endswith(USUAL_PORTS) else file
+    return SHARED if _uses_shared(file) else file
+
+
+@cache
+def _uses_shared(file: str) -> bool:
+    return USES_SHARED.search((ROOT / file).read_text(encoding="utf-8")) is not None
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -110,26 +109,13 @@ def test_an_address_in_use(start_daemon: StartDaemon, transport: str) -> None:
 
 
 @pytest.fixture
-def defaults_in_use(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Somebody, if not this test then another program, listens on the default addresses of TCP and binary."""
+def all_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Daemons of this test want all their default addresses, which tests/conftest.py keeps in use."""
     for name in ("JET_BINARY", "JET_BINARY_UNIX"):
         monkeypatch.delenv(name)
-    addresses: list[tuple[int, Any]] = [
-        (socket.AF_INET, ("127.0.0.1", 11122)),
-        (socket.AF_INET, ("127.0.0.1", 11124)),
-        (socket.AF_UNIX, "\0/var/run/jet-binary.socket"),
-    ]
-    with contextlib.ExitStack() as stack:
-        for family, address in addresses:
-            sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                sock.bind(address)
-                sock.listen()
-        yield
 
 
-@pytest.mark.usefixtures("defaults_in_use")
+@pytest.mark.usefixtures("all_defaults")
 def test_a_second_daemon_with_addresses_of_its_own() -> None:
     """A daemon that is given an address goes on without a transport whose default is in use, and says so."""
     options = ["--tcp", "127.0.0.1:0", "--ws", "127.0.0.1:0", "--unix", f"@jetbus-second-{os.getpid()}"]
@@ -145,7 +131,7 @@ def test_a_second_daemon_with_addresses_of_its_own() -> None:
     assert "not listening on binary_unix: @/var/run/jet-binary.socket is in use" in log
 
 
-@pytest.mark.usefixtures("defaults_in_use")
+@pytest.mark.usefixtures("all_defaults")
 def test_an_address_that_was_asked_for_must_be_free() -> None:
     """A default that is asked for in so many words is an error if it is in use, and so are defaults alone."""
     own = ["--tcp", "127.0.0.1:0", "--ws", "off", "--unix", "off"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -165,18 +164,29 @@ def test_anybody_may_add_anything(demo: Lines, peer: jetbus.Peer) -> None:
 # -- two of them, taken ports
 
 
-def test_taken_ports(tmp_path: Path) -> None:
-    """If the usual ports are in use, the demo says so, takes free ones, and prints the right --url."""
-    with socket.socket() as taken:
-        with contextlib.suppress(OSError):  # somebody else has it: just as well
-            taken.bind(("127.0.0.1", 11122))
-            taken.listen()
-        with Lines(tmp_path, "--headless", "--no-spark") as running:
-            assert "(the default ports are in use)" in running.until(READY)
-            running.until("Spark is not running")
-            assert ":11122" not in running.url
-            assert all(line.endswith(f" --url {running.url}") for line in running.tips())
-            assert running.end(signal.SIGTERM) == (0, "")
+def test_taken_ports(demo: Lines) -> None:
+    """If the usual ports are in use, as in all tests, the demo says so, takes free ones, and prints the right --url."""
+    assert "(the default ports are in use)" in demo.until(READY)
+    assert ":11122" not in demo.url
+    assert all(line.endswith(f" --url {demo.url}") for line in demo.tips())
+
+
+ALONE = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "demo")
+"""Words that run a command in a network of its own, in which all ports are free."""
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("unshare", "ip"))) or subprocess.run([*ALONE, "true"], check=False).returncode != 0,
+    reason="needs unshare, ip, and the right to have a network of its own",
+)
+def test_default_ports(tmp_path: Path) -> None:
+    """If the usual ports are free, the demo listens there, and the suggested commands need no --url."""
+    with Lines(tmp_path, "--headless", "--no-spark", within=ALONE) as running:
+        running.until("Spark is not running")
+        assert "in use" not in running.until(READY)
+        assert running.tips()
+        assert not any("--url" in line for line in running.tips())
+        assert running.end(signal.SIGTERM) == (0, "")
     assert left_behind(tmp_path) == ([], [])
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.jet import Terminal
@@ -39,11 +40,12 @@ class Lines(Program):
 
     deadline_s = DEADLINE_S
 
-    def __init__(self, folder: Path, *words: str, **more: str) -> None:
+    def __init__(self, folder: Path, *words: str, within: Sequence[str] = (), **more: str) -> None:
+        """Start it with these words and settings, by the command ``within`` if one is given."""
         self.folder = folder
         self.environment = environment(folder, **more)
         self.said: list[str] = []
-        super().__init__(*command(*words), environment=self.environment)
+        super().__init__(*within, *command(*words), environment=self.environment)
 
     def until(self, pattern: str, within_s: float = DEADLINE_S) -> str:
         """The first line in which the pattern is found, of all that were said."""
