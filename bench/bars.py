@@ -1,6 +1,6 @@
-"""What the daemon promises about its speed and size, and whether a set of results keeps it.
+"""Bars for the speed and size of the daemon, and the check of a set of results against them.
 
-Every bar is a row: what is asked, what was measured, ok or MISSED. A bar whose counterpart was left out, or
+Every bar is a row: the bar, the measured figure, ok or MISSED. A bar whose counterpart was left out, or
 whose cases were not run, says so; a bar whose own runs failed is missed. Unless a bar says otherwise it
 compares messages per second of daemon CPU, medians of the rounds.
 """
@@ -73,7 +73,7 @@ def within(case: str, base: str, share: float) -> Bar:
 
 
 def binary_times(case: str, least: float) -> Bar:
-    """From binary peer to binary peer at least so many times what it is from JSON to JSON."""
+    """Least ratio of the rate between binary peers to that between JSON peers."""
     bar = f"{case}, binary: at least {least} x JSON"
 
     def check(results: list[Result]) -> Verdict:
@@ -86,7 +86,7 @@ def binary_times(case: str, least: float) -> Bar:
 
 
 def journal_keeps(case: str, share: float) -> Bar:
-    """With a journal at least this share of what it is without."""
+    """Least ratio of the rate with a journal to that without."""
     bar = f"{case}, with a journal: at least {share} of without"
 
     def check(results: list[Result]) -> Verdict:

@@ -40,7 +40,7 @@ class Case:
 
     @property
     def fresh(self) -> bool:
-        """A daemon that has worked already has free heap, which hides what states and connections cost."""
+        """A daemon that has worked already has free heap, which hides the cost of states and connections."""
         return self.kind != "rate"
 
 
@@ -78,7 +78,7 @@ GROUPS = {
     "binary": ("fanout-1", "fanout-10", "fanout-100", "set-w1", "set-w100", "large-10", "large-50"),
     "journal": ("fanout-10", "states"),
 }
-UNDERSTOOD = {  # what is run over a protocol that cannot, or need not, do everything
+UNDERSTOOD = {  # cases of a protocol that cannot, or need not, do everything
     "binary": [CASES[name].args for name in GROUPS["binary"]],
     "journal": [CASES[name].args for name in GROUPS["journal"]],
     "null": [case.args for case in CASES.values() if case.args[0] in ("fanout", "bigvalue", "large", "set", "call")],
@@ -88,7 +88,7 @@ PUBLISHED = [case.args for case in CASES.values() if case.args[0] == "fanout"]  
 
 @dataclass(frozen=True)
 class Daemon:
-    """Where a daemon listens, what it speaks ("" is Jet) and which process it is (0: unknown)."""
+    """Address of a daemon, its protocol ("" is Jet) and its process (0: unknown)."""
 
     name: str
     address: str
@@ -206,7 +206,7 @@ def progress(label: str, result: Result) -> None:
 
 
 def interleaved(rounds: int, cases: Iterable[str], daemons: Sequence[Daemon]) -> list[tuple[int, str, Daemon]]:
-    """Every case against every daemon, the daemons in turn and each round beginning with another one."""
+    """Every case against every daemon, the daemons in turn and each round starting with another one."""
     return [
         (number, case, daemon)
         for number in range(rounds)

@@ -1,9 +1,9 @@
-"""What a journal loses: a loaded daemon ends without warning, and what it had acknowledged is looked for.
+"""Losses of a journal: a loaded daemon ends without warning, and its acknowledged events are searched for.
 
     .venv/bin/python bench/durability.py             # a table, as in docs/reliability.md; a few minutes
     .venv/bin/python bench/durability.py --rounds 3
 
-Two ends, by three settings of ``journal_fsync``: killed (``kill -9``), and a power loss, which leaves what the disk has
+Two ends, by three settings of ``journal_fsync``: killed (``kill -9``), and a power loss, which leaves the bytes on disk
 at that moment: the journal is on a file system in an image, and the image is copied. The second needs root.
 
 For each it tells how many changes were acknowledged, how many of them were lost, and how old the oldest lost one was.
@@ -31,14 +31,14 @@ SHORTEST_S, LONGEST_S = 0.2, 2.5
 
 
 class Losses:
-    """What was lost in some rounds."""
+    """Events that were lost in some rounds."""
 
     def __init__(self) -> None:
         self.rounds = self.acknowledged = self.lost = 0
         self.oldest_s = 0.0
 
     def add(self, directory: Path, owners: list[Owner], ended_s: float) -> None:
-        """Look for what the owners know to be acknowledged."""
+        """Search for the events that the owners know to be acknowledged."""
         recover(directory)
         lives = lives_of(read_plainly(directory)) if any(directory.glob("*.arrows")) else []
         self.rounds += 1

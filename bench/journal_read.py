@@ -4,7 +4,7 @@
     .venv/bin/python bench/journal_read.py --events 2000000
 
 Builds a journal under a temporary folder, measures it as segments, compacts it, and measures again. Every bar is a
-row: what is asked, what was measured, ok or MISSED. Bytes are counted by the kernel (``rchar`` of /proc/self/io), so
+row: the bar, the measured figure, ok or MISSED. Bytes are counted by the kernel (``rchar`` of /proc/self/io), so
 they are those really read, footers and indexes included.
 """
 

@@ -7,8 +7,8 @@
 A recording with random distances between its events is played at speed 1 onto a daemon in a process of its own, which
 keeps a journal. An event's deviation is how much later than the earliest one it came, compared with the recording; both
 instants are taken where the journal takes them, so that player, connection and daemon are all in it. Bursts are
-fifty events of one instant. Beside it runs a process that only sleeps until the same instants: what it is late is
-the machine's doing, and on a busy one nobody can do better.
+fifty events of one instant. Beside it runs a process that only sleeps until the same instants: its delay is
+that of the machine, and no player on it can do better.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def changes_us(directory: Path) -> list[int]:
 
 
 def sleep_until(instants_us: list[int]) -> list[int]:
-    """Sleep until each of these instants, begun now; gives when it was."""
+    """Sleep until each of these instants, counted from now, and return the instants of waking."""
     shift_us = time.time_ns() // 1000 - BEGIN_US
     woken = []
     for instant_us in instants_us:

@@ -6,7 +6,7 @@
 
 The events are changes of 1,000 states with paths of 20 to 30 characters and numbers as values, 50 in a turn and 10,000
 in a commit. A writer's figure counts the loop that appends, `take` and `write` with index, checksum and fsync, in user
-and kernel; making the values is not counted. What closing costs, with the snapshot of the tree, is told beside it.
+and kernel; making the values is not counted. The cost of closing, with the snapshot of the tree, is printed beside it.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def append_and_commit(writer: Writer, rows: list[Row]) -> None:
 
 
 class Run(NamedTuple):
-    """What one run of a writer has measured."""
+    """Figures of one run of a writer."""
 
     per_cpu_s: float
     closing_us: float
@@ -207,7 +207,7 @@ def main() -> int:
     args = arguments()
     cases = [*((compression, "interval") for compression in COMPRESSIONS), *(("lz4", fsync) for fsync in FSYNCS[1:])]
     with tempfile.TemporaryDirectory() as directory:
-        write(directory, COMMIT_EVENTS)  # what is loaded and made only once is no writer's cost
+        write(directory, COMMIT_EVENTS)  # loads everything that is loaded only once, which is not a cost of the writer
     runs: dict[tuple[Any, Any], list[Run]] = {}
     for number in range(args.rounds):
         say(f"round {number + 1} of {args.rounds}")

@@ -1,4 +1,4 @@
-"""The peers of jetbus as measured clients, and what they talk to; for bench/peers.py.
+"""The peers of jetbus as measured clients, and their counterparts; for bench/peers.py.
 
     python peer_jetbus.py PORT owner                                           answers, until it is ended
     python peer_jetbus.py PORT set|call|notified|changes SECONDS WARM_SECONDS  PeerAsync; the same as peer_nodejet.cjs
@@ -62,7 +62,7 @@ class Meter:
             then()
 
 
-# -- what the clients talk to
+# -- counterparts of the clients
 
 
 async def own(url: str) -> None:

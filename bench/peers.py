@@ -43,7 +43,7 @@ from jetbus.peer.handles import COMPILED
 TIMES_NODE_JET = 3.0
 TIMES_RAW = 2.0
 TIMES_CALLBACK = 0.95
-"""As fast, but for what one run differs from the next."""
+"""As fast, within the difference between two runs."""
 START_S = 30.0
 
 UVLOOP, ASYNCIO, NODE, BLOCKING, RAW = "PeerAsync, uvloop", "PeerAsync, asyncio", "node-jet", "Peer", "bare socket"
@@ -70,7 +70,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a client has measured."""
+    """Figures of one run of a client."""
 
     client: str
     case: str
@@ -96,7 +96,7 @@ Measured = tuple[str, str]
 
 
 class Bench:
-    """One daemon, one owner, and what was measured so far."""
+    """One daemon, one owner, and the figures so far."""
 
     def __init__(self, port: str, core: int, seconds: float) -> None:
         self.port = port

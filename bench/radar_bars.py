@@ -4,8 +4,8 @@
     .venv/bin/python bench/radar_bars.py history              # first picture and zooms of 10 million points
     .venv/bin/python bench/radar_bars.py page --minutes 10    # 100,000 states, 5,000 changes a second
 
-Every bar is a row: what is asked, what was measured, ok or MISSED. History is measured from the request to the end of
-its answer. The page is measured by what Chromium itself counts: time of tasks on the main thread, frames while the list
+Every bar is a row: the bar, the measured figure, ok or MISSED. History is measured from the request to the end of
+its answer. Counters of Chromium measure the page: time of tasks on the main thread, frames while the list
 scrolls by itself, and the JavaScript heap after a collection, in the first and in the last tenth of the time.
 """
 
@@ -228,7 +228,7 @@ def measure_scrolling(page: Any, read: Any) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure what the command line names."""
+    """Measure the parts that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=("history", "page", "plant"), help=argparse.SUPPRESS)
     parser.add_argument("--points", type=int, default=POINTS)

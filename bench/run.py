@@ -3,10 +3,10 @@
     python bench/run.py                          everything, ten to fifteen minutes
     python bench/run.py --quick                  one short round
     python bench/run.py --only fanout-100,same-100 --rounds 5 --t 2 --without mosquitto
-    python bench/run.py --only binary            what the binary protocol's bars need
+    python bench/run.py --only binary            the cases of the binary protocol's bars
 
 Compiles the C programs, starts every daemon on a free loopback port, runs the cases interleaved, prints
-Markdown tables and at the end the bars, and keeps both under bench/results/. bench/README.md says what the
+Markdown tables and at the end the bars, and keeps both under bench/results/. bench/README.md explains the
 cases are.
 """
 
@@ -74,7 +74,7 @@ def chosen_kinds(jetd: Path, without: str) -> list[Kind]:
 
 
 class Bench:
-    """The servers of one benchmark and what was measured so far."""
+    """The servers of one benchmark and the figures so far."""
 
     def __init__(self, settings: Settings, rounds: int, keep: Callable[[Result], None]) -> None:
         self.settings = settings
@@ -134,7 +134,7 @@ class Bench:
 
 
 def machine() -> str:
-    """What a reader must know to judge the figures; a load near the number of cores means a busy machine.
+    """Return the facts that a reader needs to judge the figures; a load near the number of cores means a busy machine.
 
     Where Python comes from matters: one that was compiled without profile-guided optimisation is slower.
     """

@@ -1,4 +1,4 @@
-"""The processes a comparison needs: our daemon, node-jet's and what brokers the machine has.
+"""The processes a comparison needs: our daemon, node-jet's and the brokers of the machine.
 
 Each one listens on a free port of the loopback address, keeps nothing on disk, and is stopped by its process
 id when its `with` block ends, however that happens; should this program be killed, the kernel stops them.
@@ -44,7 +44,7 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """How one counterpart is started: command(port) builds, installs or looks up what it needs."""
+    """How one counterpart is started: command(port) builds, installs or looks up its program."""
 
     name: str
     command: Callable[[int], list[str]]
@@ -72,7 +72,7 @@ def jetd(path: Path) -> Kind:
 
 
 def jetd_journal(path: Path) -> Kind:
-    """The same, keeping a journal; what it has written is dropped before the next time."""
+    """The same, keeping a journal, which is dropped before the next start."""
     folder = BUILD / "journal"
 
     def command(port: int) -> list[str]:

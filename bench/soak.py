@@ -6,7 +6,7 @@ A real `jetd` with a journal has 20,000 states, whose values are numbers that on
 and leave: most are healthy, some read slowly, some never, some attack (tests/support/siege.py). A process of its own
 has a request answered again and again, and tells how long each took.
 
-What is checked:
+Checks:
 
 - A healthy peer with `every` sees each number exactly once and in order; one without may miss some (conflation), but
   never goes back; when the owners rest, each of them has the latest number of every state that it fetches.
@@ -88,7 +88,7 @@ class Findings:
 
 
 class Numbers:
-    """The states: who owns which, and the number that each has now."""
+    """The states, with the owner of each and its present number."""
 
     def __init__(self, states: int) -> None:
         self.each = states // OWNERS
@@ -405,7 +405,7 @@ def draw(samples: Sequence[Sample], memory_max_mb: float, p99_max_ms: float) -> 
 def run(
     minutes: float, peers: int, states: int, memory_max_mb: float, p99_max_ms: float, options: Sequence[str] = ()
 ) -> Findings:
-    """Start a daemon with these options, soak it, and return what was found."""
+    """Start a daemon with these options, soak it, and return the findings."""
     findings, numbers = Findings(), Numbers(states)
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "journal"

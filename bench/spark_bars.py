@@ -3,7 +3,7 @@
     .venv/bin/python bench/spark_bars.py --events 10000000
     .venv/bin/python bench/spark_bars.py --events 50000000 --only pipeline --every 5000000    is the cost flat?
     .venv/bin/python bench/spark_bars.py --only pipeline --paths 1000000                      do many paths end?
-    .venv/bin/python bench/spark_bars.py --only pipeline --master 'local[1]'                  what does a core give?
+    .venv/bin/python bench/spark_bars.py --only pipeline --master 'local[1]'                  the gain of a core
 
 Prints a line per figure. Scans are `noop` writes, so that all columns are really read. Ours and Spark's own run in
 turn, five times; the first time is that of a cold Java machine and does not count, of the others the medians do. Trust
@@ -129,7 +129,7 @@ def compare_all(spark: SparkSession, scratch: Path, events: int, rounds: int) ->
 
 
 class Progress:
-    """What each stretch of so many events cost: a line as soon as it is over."""
+    """Cost of each stretch of so many events: a line as soon as it is over."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -202,7 +202,7 @@ def cpu_s() -> float:
 
 
 def limit(events: int, seconds: float, used_s: float) -> str:
-    """What the pipeline spent its time on: computing, or waiting for a core, a disk, a plan."""
+    """Time of the pipeline by purpose: computing, or waiting for a core, a disk, a plan."""
     cores = os.cpu_count() or 1
     busy = used_s / (seconds * cores)
     cause = "the processor" if busy > 0.8 else "waiting: for other programs, the disk, or plans being made"

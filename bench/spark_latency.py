@@ -1,10 +1,10 @@
-"""From an event on the bus to what the pipeline publishes of it: how long it takes, by a real daemon and a real fetch.
+"""Delay from an event on the bus to the state that the pipeline publishes, by a real daemon and a real fetch.
 
     .venv/bin/python bench/spark_latency.py --changes 100
 
 A daemon with a journal, a pipeline that looks for events every 200 ms, a peer that changes a state across the threshold
 of an alarm, and another one that fetches the state of that alarm. The time is from before the change to the
-notification that has its value. Some changes are made first and not counted: a new Java machine compiles what it runs.
+notification that has its value. Some changes are made first and not counted: a new Java machine compiles first.
 """
 
 from __future__ import annotations

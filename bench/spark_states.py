@@ -1,4 +1,4 @@
-"""The cost of a batch by how many states live on the bus: a batch must pay for what it touches, not for all there is.
+"""Cost of a batch by the number of states on the bus: a batch must pay for its own paths, not for all.
 
     .venv/bin/python bench/spark_states.py --states 10000 1000000 --touched 10000
 
