@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 try:
-    import pyspark as _pyspark  # noqa: F401 - here, to say what is missing before anything else does
+    import pyspark as _pyspark  # noqa: F401 - here, to name the missing package before anything else does
 except ModuleNotFoundError as _missing:
     raise ModuleNotFoundError(
         "the Spark side needs pyspark; install it with: pip install 'jetbus[spark]'", name="pyspark"

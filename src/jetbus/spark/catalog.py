@@ -1,4 +1,4 @@
-"""The tables for those who read them: frames and views of all tables as of the same batch."""
+"""The tables for readers: frames and views of all tables as of the same batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from jetbus.journal.instants import read_instant
 from jetbus.spark.carried import newest_alarms, newest_elements, newest_paths, open_stays, open_values
@@ -46,7 +46,7 @@ _OPEN = {
 
 
 class Tables:
-    """The tables of a place as of one batch, for anybody to read."""
+    """The tables of a place as of one batch."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ def attach(
 
     All views are of the same batch. ``batch`` or ``as_of``, an instant such as ``2026-03-01T12:00:00Z`` or ``-2h``,
     goes back in time. Besides the tables there is ``alarms_open``: alarms that are raised or wait for their hold time.
-    Call it again to see what has come since.
+    Call it again to see later batches.
     """
     tables = Tables(spark, place, batch=batch, as_of=as_of, storage=storage)
     for name in tables.views:

@@ -82,7 +82,7 @@ _MARKS = tuple(
         ),
     )
 )
-"""The first row that fits has the sentence: what says more comes before what says less."""
+"""The first row that fits has the sentence: precise sentences come before general ones."""
 _AWAY = ("NotConnected", "TimedOut")
 """Errors of the bus that pass when a daemon is back."""
 _OWN_ERROR = re.compile(r"jetbus\.[\w.]+\.(\w+): (.+)")
@@ -146,7 +146,7 @@ def _table(text: str, place: str) -> str:
 
 
 def _cause(problem: BaseException, text: str) -> str:
-    """Return what began it all: the last error of Python that is quoted, or the last of Java."""
+    """Return the first cause: the last error of Python that is quoted, or the last of Java."""
     if found := _PYTHON_ERROR.findall(text):
         return str(found[-1])
     if java := _JAVA_ERROR.findall(text):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from jetbus.spark.entries import check_condition, read_entries
 from jetbus.spark.schemas import DOC, TABLES, Table

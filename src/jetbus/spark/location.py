@@ -58,7 +58,7 @@ class Location:
 def read_location(
     place: str | Path | Location, options: Mapping[str, str] | None = None, *, option: str = "tables"
 ) -> Location:
-    """Read the place of tables, or of what another ``option`` names, as users write it."""
+    """Read the place of tables, or the place that another ``option`` names, as users write it."""
     if isinstance(place, Location):
         return place
     text = str(place)

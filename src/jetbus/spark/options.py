@@ -1,4 +1,4 @@
-"""The options of format ``jet``: which there are, what each takes, and what is said where one is wrong.
+"""The options of format ``jet``: their names, their values, and the errors about wrong ones.
 
 Spark gives options as text and knows no case. Everything is checked here, once, in the driver, before a job starts.
 """
@@ -44,7 +44,7 @@ OPTIONS: dict[str, str] = {
     "timeoutS": "how long a set request may take, in seconds",
     "onFailure": "what failed set requests do: fail (after all were tried) or ignore",
 }
-"""Every option and what it takes."""
+"""Every option and its values."""
 
 _NAMES = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN = ("paths", "header", "mergeschema", "checkpointlocation", "batchid")
@@ -53,7 +53,7 @@ _SPARKS_OWN = ("paths", "header", "mergeschema", "checkpointlocation", "batchid"
 
 @dataclass(frozen=True)
 class DaemonAddress:
-    """A live daemon and who we are there. As text it is the address, without password."""
+    """A live daemon and our user there. As text it is the address, without password."""
 
     url: str
     user: str | None = None

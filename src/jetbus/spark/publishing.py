@@ -12,7 +12,7 @@
     PREFIX/query/...                    methods to ask the tables, see ``query_methods``
 
 The states belong to a peer of the driver and go with it. Alarms are shown as soon as they are computed, other rows when
-they are committed; showing them again changes nothing. What happens below the prefix is recorded like anything else,
+they are committed; showing them again changes nothing. States below the prefix are recorded like all others,
 but never shown: a batch that has nothing else shows nothing, or the pipeline would keep itself busy for ever.
 """
 
@@ -26,7 +26,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.journal.instants import write_instant
@@ -74,9 +74,9 @@ class Publishing:
         self._answers: Answers | None = None
 
     def begin(self, spark: SparkSession, tables: Tables, *, query_groups: Sequence[str], query_open: bool) -> None:
-        """Show what is known from earlier runs: the last batch, alarms that are still raised, the newest rollups.
+        """Publish the results of earlier runs: the last batch, alarms that are still raised, the newest rollups.
 
-        And answer questions from now on, if anybody may ask.
+        From now on answer queries, too, if they are allowed.
         """
         first: dict[str, Any] = {
             "pipeline/batch": {"number": tables.progress.batch, "events": 0, "seconds": 0.0, "at": None},
@@ -113,7 +113,7 @@ class Publishing:
         """Show the rows of a batch that was committed."""
 
         def rows(name: str, table: Table) -> DataFrame:
-            # The files of the batch, not the table: what is without a day is no part of it, see ``batch``.
+            # The files of the batch, not the table: rows without a day are not part of it, see ``batch``.
             return spark.read.schema(table.stored).parquet(made.folders[name]).where(F.col("day").isNotNull())
 
         found: dict[str, Any] = {}
@@ -157,8 +157,8 @@ class Publishing:
             self._answers.close()
 
     def _show(self, values: dict[str, Any]) -> None:
-        """Show these, and what could not be shown before: tables go on while the daemon is away."""
-        # By path, so that what waits for a daemon that is away is never more than one value for each state.
+        """Publish these values, and those that waited for the daemon: tables go on while it is away."""
+        # By path, so that at most one value for each state waits for a daemon that is away.
         self._waiting |= values
         try:
             self._states.show(self._waiting.items())
@@ -181,7 +181,7 @@ class Publishing:
         }
 
     def _alarms(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Give the last row of each alarm and path; a value of the bus is what it was there."""
+        """Return the last row of each alarm and path, with values as they were on the bus."""
         shown = {}
         for row in rows:
             cells = {name: plain(row[name]) for name in ALARM_COLUMNS}

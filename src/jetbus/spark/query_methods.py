@@ -3,7 +3,7 @@
     PREFIX/query/sql        sql, limit                              any one query over the tables
     PREFIX/query/history    path, since, until, bus, limit          the values of a state
     PREFIX/query/rollups    path, window, since, until, bus, limit  its windows of 1s, 1m or 1h
-    PREFIX/query/alarms     since, until, limit                     what was raised and cleared
+    PREFIX/query/alarms     since, until, limit                     alarms raised and cleared
     PREFIX/query/tables                                             the tables and their columns
 
 An answer has ``columns``, ``rows`` and ``more``, which says that there were more rows than the limit. Each question
@@ -16,10 +16,10 @@ single row would go on; it must not take anything from others:
 
 - a question is one task at a time: its tables are read into one partition, so that Spark needs no shuffle and no second
   stage beside the first (only scalar subqueries are jobs of their own);
-- questions run on all cores but one, or on one if there is no other, and one that is lost keeps its core until it ends:
+- questions run on all cores but one, or on the only one, and one that is lost keeps its core until it ends:
   the pipeline always finds a core, and questions that find none wait for ``WAIT_S`` and are refused then;
 - no more than ``QUESTIONS_MAX`` are in the making, those that wait or are lost included, each in a daemon thread, for
-  which the end of the process does not wait; the peer's loop waits for them, and for nobody else meanwhile.
+  which the end of the process does not wait; the peer's loop waits for them, and for nothing else meanwhile.
 
 Values can be large: a thousand rows of 10 MB each would end Java. So Spark hands over cells up to a size at which all
 rows that were asked for fit into ``FETCHED_BYTES_MAX``, and the size of each row. Only if larger cells are among the
@@ -39,7 +39,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
 from jetbus.errors import JetError, Refused
@@ -111,7 +111,7 @@ class Answers:
             self._interrupt(answer)
 
     def offer(self, peer: Peer, prefix: str, groups: Sequence[str] = ()) -> None:
-        """Own the methods, for members of some groups or for everybody."""
+        """Own the methods, for members of some groups or for all peers."""
         access = {"callGroups": list(groups)} if groups else None
         methods: dict[str, Callable[..., Any]] = {
             "sql": self.sql,
@@ -161,7 +161,7 @@ class Answers:
         bus: str | None = None,
         limit: int = ROWS,
     ) -> Answer:
-        """Return the windows of a state that began in a period, from old to new."""
+        """Return the windows of a state that start in a period, from old to new."""
         if window not in WINDOWS_US:
             raise Refused(f"there are no windows of {window!r}; there are {', '.join(WINDOWS_US)}")
         begin, end = _period(since, until)
@@ -235,14 +235,14 @@ class Answers:
         found: Answer | BaseException = Refused(
             "all cores that questions may have are busy with other questions; ask again later"
         )
-        # Those who wait here hold a session, so that their number has a limit, too.
+        # Queries that wait here hold a session, so that their number has a limit, too.
         if self._cores.acquire(timeout=self._wait_s):
             try:
                 found = _collected(ask(Tables(self._busy[answer], self._location)), limit)
             except BaseException as problem:
                 found = problem
             self._cores.release()
-        # Before the answer is given, so that those who ask again at once find both free.
+        # Before the answer is sent, so that the next query of this peer finds both free.
         with self._turn:
             self._free.append(self._busy.pop(answer))
         if not answer.set_running_or_notify_cancel():
@@ -254,7 +254,7 @@ class Answers:
 
 
 def _answering(spark: SparkSession) -> SparkSession:
-    """Return a session for one question at a time: its views are nobody else's, and its jobs can be cancelled."""
+    """Return a session for one query at a time, with views of its own and jobs that can be cancelled."""
     made = spark.newSession()
     for name, value in SETTINGS.items():
         made.conf.set(name, value)

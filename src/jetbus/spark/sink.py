@@ -3,7 +3,7 @@
     df.select("path", "value").write.format("jet").option("url", "jet://localhost").mode("append").save()
     with publish(rollups, url="jet://localhost", prefix="spark/rollups"): ...
 
-A set request is for a state that somebody else owns. It is sent from the task that has the row, many at a time, and
+A set request is for a state of another owner. It is sent from the task that has the row, many at a time, and
 failed ones are reported when all have been tried. A published state belongs to the driver's peer: it lives as long as
 the peer does and vanishes with it.
 
@@ -128,7 +128,7 @@ class _Sets:
                 # Rows are only pulled when there is room, so that a long partition is never in memory as a whole.
                 if len(waiting) >= AT_ONCE:
                     _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                # Tasks begin in the order in which they are made, and so do their requests on the wire.
+                # Tasks start in the order in which they are made, and so do their requests on the wire.
                 waiting.add(asyncio.create_task(self._set(peer, path, value, tried)))
             if waiting:
                 await asyncio.wait(waiting)
@@ -286,7 +286,7 @@ def publish(
 ) -> Published:
     """Show rows as states below ``prefix``: column ``path`` says where, the others are the value.
 
-    A stream is shown batch by batch until it is closed; ``rows`` may make of each batch what is to be shown. Of an
+    A stream is shown batch by batch until it is closed; ``rows`` may turn each batch into the rows to show. Of an
     aggregate each batch has the rows that have changed; ``output_mode`` is Spark's, ``append`` for joins of streams.
     Rows of one batch are shown in the order of their first column with an instant or a window.
     """

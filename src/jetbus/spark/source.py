@@ -4,7 +4,7 @@
     spark.readStream.format("jet").option("startsWith", "plant/").load("/var/lib/jet/*")
     spark.readStream.format("jet").option("url", "jet://localhost").load()
 
-What is read is cut into ranges of seqs, each a task of its own; tasks give Arrow batches. The offset of a stream is,
+A read is cut into ranges of seqs, each a task of its own; tasks return Arrow batches. The offset of a stream is,
 for each bus, the seq of the last event that was read, so that a restart neither loses nor repeats one. Where the
 journals are is known to ``journals``, and rows that tell the time that of ``time_rows``.
 """
@@ -93,7 +93,7 @@ class JetSource(DataSource):
         return EventStreamReader(options, _columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - Spark's signature
-        # Here, because it brings peers, which those who only read do not need.
+        # Imported here, because it imports peers, which reading does not need.
         from jetbus.spark.sink import SetWriter
 
         return SetWriter(read_options(self.options), schema)
@@ -109,7 +109,7 @@ class JetSource(DataSource):
         if not options.daemons:
             open_buses(options.places)
             return options
-        from jetbus.spark.remote import connect, keeps_journal  # brings peers, which nobody else needs
+        from jetbus.spark.remote import connect, keeps_journal  # imports peers, needed only here
 
         if options.as_of == NOW:
             for daemon in options.daemons:
@@ -196,9 +196,9 @@ class _Events:
     def _events(self, partition: SeqRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the wanted events of a range, with the name of their bus."""
         options = self.options
-        # A journal has no column for its own bus, and cannot be read without any column.
+        # The bus is not a column of a journal, and a journal cannot be read without any column.
         stored = tuple(name for name in self.columns if name != "bus") or ("seq",)
-        # A rule leaves out all events without a path, so that only those who need the time are told of gaps then.
+        # A rule leaves out all events without a path, so that only reads that need the time include gaps then.
         gaps = options.rule is None or options.clock
         wanted = Wanted(stored, options.rule, options.since_us, options.until_us, gaps)
         batches = partition.read(wanted, fail_on_data_loss=options.fail_on_data_loss)
@@ -256,7 +256,7 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        # Fixed at the start, or a run to the end of what is there would follow a busy bus for ever.
+        # Fixed at the start, or a run to the present end would follow a busy bus for ever.
         self._target = self._reaches()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -310,7 +310,7 @@ class EventStreamReader(_Events, DataSourceStreamReader, SupportsTriggerAvailabl
                 if self.options.fail_on_data_loss:
                     raise data_loss(name, done[name] + 1, first)
                 done[name] = first - 1
-            # The journal at this place is shorter than what was read of it, so it is another journal.
+            # The journal at this place is shorter than the part already read, so it is another journal.
             if done[name] > last:
                 if self.options.fail_on_data_loss:
                     raise DataLoss(

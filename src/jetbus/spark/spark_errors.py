@@ -1,4 +1,4 @@
-"""Errors of the Spark side, named by what the caller can do about them.
+"""Errors of the Spark side, named by the action that they call for.
 
     JetSparkError
         JavaMissing     Spark needs Java 17 and found none

@@ -60,7 +60,7 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.pollingDelay": "20ms",
     # One batch runs more generated classes than the default cache of 100 holds; it would compile all of them each time.
     "spark.sql.codegen.cache.maxEntries": "4000",
-    # What a batch keeps in memory is read once or twice: to look for the best compression takes longer than all else.
+    # Rows kept in memory are read once or twice: searching the best compression takes longer than all else.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # To remember where in Python each expression was made takes two calls to Java for each of them.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -112,7 +112,7 @@ def _submitted_session(master: str | None, name: str, own: dict[str, str]) -> Sp
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
     for key, value in SETTINGS.items():
-        # Others were fixed when Java started; what has a value was chosen by somebody.
+        # Others were fixed when Java started; a setting with a value was chosen by the user.
         if made.conf.isModifiable(key) and made.conf.get(key, None) is None:
             made.conf.set(key, value)
     return made
@@ -154,7 +154,7 @@ def ui_settings(master: str | None, port: int | None = None) -> dict[str, str]:
     """Return the settings of a session that has Spark's UI, at a port of this machine alone; Spark's is 4040.
 
     Spark moves on to the next port if one is taken. On a cluster its UI is open to the network, so that there it takes
-    a ``port`` that somebody has chosen.
+    a ``port`` that the user has chosen.
     """
     if port is None and not _chosen(master).startswith("local"):
         return {}
@@ -181,7 +181,7 @@ def _defaults(master: str) -> dict[str, str]:
 def _java_options(wanted: str) -> str:
     """Return options of Java besides those that are wanted: the logging, and a garbage collector if none is chosen."""
     # This collector has the least work in all: large batches take a tenth less of the processor than with Java's own
-    # choice, and nobody waits for its pauses. Java does not start with two of them.
+    # choice, and its pauses delay no other work. Java does not start with two of them.
     everywhere = " ".join([wanted, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
     collector = [] if _COLLECTOR.search(everywhere) else ["-XX:+UseParallelGC"]
     return " ".join([_LOGGING, *collector, wanted]).strip()

@@ -1,7 +1,7 @@
 """Lists of the SQL that questions over the bus may consist of, and the dialect of sqlglot that reads and writes it.
 
 A function that is added must not reach out of Spark, and must take time and memory in proportion to its row: Spark
-cannot cancel what goes on within one row. If that holds for literals only, add it to ``LITERAL_AFTER_FIRST``, too.
+cannot cancel the work within one row. If that holds for literals only, add it to ``LITERAL_AFTER_FIRST``, too.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _worded(node: exp.Expr) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
 
 
-# -- what else is looked at, by kind of node
+# -- further checks, by kind of node
 
 
 def _check_function(node: exp.Expr) -> None:
@@ -246,7 +246,7 @@ def _is_array(node: exp.Expr) -> bool:
 
 
 def _check_join(node: exp.Expr) -> None:
-    # Without an equality Spark compares all pairs of rows, in one task that nobody can cancel.
+    # Without an equality Spark compares all pairs of rows, in one task that cannot be cancelled.
     condition = node.args["on"].unnest() if node.args.get("on") else None
     equal = any(
         isinstance(part, exp.EQ)

@@ -5,14 +5,14 @@ gigabytes out of one row. So a question is never handed to Spark as it came:
 
     text -> tokens -> tree of sqlglot -> every node, argument and function is on a list -> text made anew -> Spark
 
-- What is not listed in ``sql_allowed.py`` is refused, known or unknown. Functions stay what the caller wrote: the
+- Everything not listed in ``sql_allowed.py`` is refused, known or unknown. Functions stay as the caller wrote them: the
   dialect there knows none of them, so that sqlglot neither translates nor renames any.
 - Spark runs the text that is made from the checked tree, with every name quoted and no comments. Wherever sqlglot and
   Spark might read the same characters differently (backslashes, ``${...}``, hints in comments), it no longer matters
   what the caller's text was; characters that change their meaning inside of strings are refused. The new text is
   parsed once more and must give the same tree, so that nothing slips through the writer of sqlglot either.
-- Work is limited before it starts. ``_Size`` measures a query with every name replaced by what it stands for: a
-  ``with`` that joins or doubles itself in each step is as large as what Spark would have to plan.
+- Work is limited before it starts. ``_Size`` measures a query with every name replaced by its definition: a
+  ``with`` that joins or doubles itself in each step is as large as the plan of Spark would be.
 
 Left out on purpose are functions that reach out of Spark, that grow or search without limit within one row (Spark
 cannot cancel a row) or that keep all rows in memory: regular expressions, padding, lambdas, ``collect_list``, exact
@@ -117,7 +117,7 @@ def _parse(sql: str) -> exp.Expr:
 
 
 class _Size(NamedTuple):
-    """Size of a part of a query, with all names in it replaced by what they stand for."""
+    """Size of a part of a query, with all names in it replaced by their definitions."""
 
     nodes: int = 1
     joins: int = 0
@@ -133,7 +133,7 @@ class _Size(NamedTuple):
 
 
 class _Check:
-    """Walk over a tree that refuses what is not allowed, measures the rest and notes which known tables it asks."""
+    """Walk over a tree that refuses forbidden nodes, measures the rest and notes the known tables it reads."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = known
