@@ -1,4 +1,7 @@
-"""Batches of the dialect of 2012: JSON-RPC 2.0 answers a batch by one batch, all other dialects message by message.
+"""Batches: several messages in one text.
+
+Their members are handled like single messages. In the dialect of 2012, which follows JSON-RPC 2.0, a batch is also
+answered by one batch; all other dialects answer message by message.
 
 While a batch is open, its session's way out is led through here. A response is known by its id; whatever is none of
 the batch's responses (events do not come this way at all) passes. The batch goes out when its last request has been
@@ -15,15 +18,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from jetbus.errors import JetError
-from jetbus.wire import jsonrpc
+from jetbus.errors import InvalidRequest, JetError
+from jetbus.wire import jsonrpc, legacy
+from jetbus.wire.jsonrpc import NestedBatch
 
 if TYPE_CHECKING:
+    from jetbus.bus.bus import Bus
     from jetbus.bus.session import Session
 
 # The bus composes every response with its id first, so the beginning is enough to tell responses from requests.
 _RESPONSE = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*"|[^,]*),"(?!method)')
 _NULL = bytes(jsonrpc.NULL)
+MEMBERS_AT_ONCE = 100
+"""Number of members of a batch between two looks at the clock."""
 
 
 class _Batch:
@@ -147,3 +154,52 @@ def awaited_ids(members: Sequence[bytes]) -> list[bytes]:
         if request_id and (envelope.method or not (envelope.result or envelope.error)):
             found.append(request_id)
     return found
+
+
+# -- receiving
+
+
+def receive_batch(bus: Bus, session: Session, text: bytes) -> None:
+    """Handle the members of a batch."""
+    if jsonrpc.count_members(text) > bus.limits.batch_max:
+        raise bus.limit_reached("batch_max", "too many messages in a batch")
+    members = jsonrpc.read_batch(text)
+    # The type marks nested batches, so that they are refused when their turn comes and not processed.
+    if text.find(b"[") != text.rfind(b"["):
+        members = [NestedBatch(member) if member.startswith(b"[") else member for member in members]
+    if not members:
+        raise InvalidRequest([], "an empty batch")
+    # A peer that owns or fetches something has shown its dialect before.
+    is_new = not session.elements and not session.fetches
+    if session.dialect.has_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
+        limit = bus.limits.batch_bytes_max
+        batches = session.batches or Batches(session, limit, lambda: bus.limit_hits.update(["batch_bytes_max"]))
+        members.append(batches.open(awaited_ids(members)))
+    _receive_members(bus, session, members)
+
+
+def _receive_members(bus: Bus, session: Session, members: list[bytes]) -> None:
+    """Handle the members of a batch; where the turn ends among them, the rest waits for the next one."""
+    for start in range(0, len(members), MEMBERS_AT_ONCE):
+        some = members[start : start + MEMBERS_AT_ONCE]
+        if session.held:
+            if not session.closed:
+                session.waiting += members[start:]
+            break
+        bus.receive(session, some, bus.now)
+        bus.end_turn(session)
+    # A member waits for a slow service, and the mark behind the
+    # batch with it. The last response ends the batch instead.
+    if session.held and not session.turn_over and session.batches is not None:
+        session.batches.interrupt()
+
+
+def _has_legacy(members: Sequence[bytes]) -> bool:
+    """Return True if a member of a batch is a request of 2012."""
+    for member in members:
+        try:
+            if legacy.is_legacy(jsonrpc.decode_envelope(member)):
+                return True
+        except (JetError, *jsonrpc.UNREADABLE):
+            continue
+    return False

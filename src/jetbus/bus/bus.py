@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from msgspec import Raw, UnsetType
@@ -23,14 +23,14 @@ from msgspec import Raw, UnsetType
 from jetbus.bus import binary_services, services
 from jetbus.bus.access import ruled
 from jetbus.bus.account import ROOM_KEPT, VALUE_ROOM, Book, make_room, measure_element
-from jetbus.bus.batches import BatchEnd, Batches, awaited_ids
+from jetbus.bus.batches import BatchEnd, receive_batch
 from jetbus.bus.builtin import Builtin
 from jetbus.bus.changes import Changes
 from jetbus.bus.descriptions import (
     METHOD,
     UNDESCRIBED,
 )
-from jetbus.bus.fetches import Fetches, finish
+from jetbus.bus.fetches import Fetches, PatternSteps, finish
 from jetbus.bus.limits import Limits
 from jetbus.bus.params import require_params, require_path, set_details
 from jetbus.bus.permissions import Permissions
@@ -103,8 +103,6 @@ _CHANGE_BYTES = len('{"method":"change","params":{"path":"","value":}}')
 _ADD_BYTES = len('{"method":"add","params":{"path":""}}')
 _VALUE_BYTES = len(',"value":')
 _ID_BYTES = len('"id":,')
-MEMBERS_AT_ONCE = 100
-"""Number of members of a batch between two looks at the clock."""
 CROWD = 50
 """Number of audiences above which an event is slow enough to check the end of the turn."""
 _TRUE_START, _TRUE_END = b'{"id":', b',"result":true}'
@@ -140,7 +138,7 @@ class Bus:
         self.worker: Worker = worker or ImmediateWorker()
         self.logins: Logins = UnqueuedLogins(self.worker)
         self.tree = Tree(tree, separators)
-        self.fetches = Fetches(self.tree, self._use_pattern_steps)
+        self.fetches = Fetches(self.tree, PatternSteps(self))
         self.routes = Routes()
         self.staleness = Staleness()
         self.room = Room(lambda: self.limits.search_bytes_max, lambda: self.limit_hits.update(["search_bytes_max"]))
@@ -166,9 +164,6 @@ class Bus:
         """Instant, by ``clock``, at which the turn of the peer that is served is over."""
         self._awaited_text = b""
         """The first text of this turn that has waited for it, and is handled however short the turn is."""
-        self._pattern_steps: dict[Outbox, int] = {}
-        """Steps that patterns with back references have taken in this turn, by the peers that fetch with them."""
-        self._pattern_steps_turn = 0.0
         self._connected = 0
         self.changes = Changes(self)
         self.routing = Routing(self)
@@ -440,21 +435,6 @@ class Bus:
         else:
             steps.close()
 
-    def _use_pattern_steps(self, outboxes: Collection[Outbox], used: int = 0) -> int:
-        """Count steps of patterns with back references for the peers that share a fetch; return the steps left to them.
-
-        The members of an audience share the work of its rule, so that it has the steps of the one with the most left.
-        """
-        if self.turn_ends != self._pattern_steps_turn or math.isinf(self.turn_ends):
-            self._pattern_steps, self._pattern_steps_turn = {}, self.turn_ends
-        taken = self._pattern_steps
-        for outbox in outboxes:
-            taken[outbox] = taken.get(outbox, 0) + used
-        left = self.limits.pattern_steps_max - min([taken[outbox] for outbox in outboxes], default=0)
-        if used and left <= 0:
-            self.limit_hits["pattern_steps_max"] += 1
-        return max(left, 0)
-
     def stalls(self, session: Session) -> bool:
         """Hold a session that asks for more while it leaves too much unread."""
         if session.outbox.unread_bytes <= self.limits.unread_bytes_max:
@@ -510,7 +490,7 @@ class Bus:
             if type(text) is NestedBatch:
                 raise InvalidRequest(Raw(text), "a batch inside a batch")
             if text.lstrip()[:1] == b"[":
-                self._receive_batch(session, text)
+                receive_batch(self, session, text)
                 return
             envelope = jsonrpc.diagnose(text)
             version = envelope.jsonrpc
@@ -542,38 +522,6 @@ class Bus:
         if answer is not None and request_id:
             session.answer(self._encode_response_id(session, request_id, version), answer)
         self.end_turn(session)
-
-    def _receive_batch(self, session: Session, text: bytes) -> None:
-        if jsonrpc.count_members(text) > self.limits.batch_max:
-            raise self.limit_reached("batch_max", "too many messages in a batch")
-        members = jsonrpc.read_batch(text)
-        # The type marks nested batches, so that they are refused when their turn comes and not processed.
-        if text.find(b"[") != text.rfind(b"["):
-            members = [NestedBatch(member) if member.startswith(b"[") else member for member in members]
-        if not members:
-            raise InvalidRequest([], "an empty batch")
-        # A peer that owns or fetches something has shown its dialect before.
-        is_new = not session.elements and not session.fetches
-        if session.dialect.has_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):
-            limit = self.limits.batch_bytes_max
-            batches = session.batches or Batches(session, limit, lambda: self.limit_hits.update(["batch_bytes_max"]))
-            members.append(batches.open(awaited_ids(members)))
-        self._receive_members(session, members)
-
-    def _receive_members(self, session: Session, members: list[bytes]) -> None:
-        """Handle the members of a batch; where the turn ends among them, the rest waits for the next one."""
-        for start in range(0, len(members), MEMBERS_AT_ONCE):
-            some = members[start : start + MEMBERS_AT_ONCE]
-            if session.held:
-                if not session.closed:
-                    session.waiting += members[start:]
-                break
-            self.receive(session, some, self.now)
-            self.end_turn(session)
-        # A member waits for a slow service, and the mark behind the
-        # batch with it. The last response ends the batch instead.
-        if session.held and not session.turn_over and session.batches is not None:
-            session.batches.interrupt()
 
     def _serve_rare(self, session: Session, method: str, envelope: Envelope, request_id: bytes) -> bytes | None:
         service = services.RARE.get(method)
@@ -850,14 +798,3 @@ class Bus:
             self.routing.forward_error(route, message.error)
         else:
             self.routing.forward_result(route, message.result)
-
-
-def _has_legacy(members: Sequence[bytes]) -> bool:
-    """Return True if a member of a batch is a request of 2012."""
-    for member in members:
-        try:
-            if legacy.is_legacy(jsonrpc.decode_envelope(member)):
-                return True
-        except (JetError, *jsonrpc.UNREADABLE):
-            continue
-    return False

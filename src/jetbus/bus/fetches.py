@@ -12,9 +12,10 @@ An element stores its audiences, so that a change needs no look-up at all.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from jetbus.bus.access import Access, Auth
 from jetbus.bus.audiences import (
@@ -38,6 +39,9 @@ from jetbus.wire.dialects import CLASSIC
 from jetbus.wire.jsonrpc import VERSION_MEMBER
 from jetbus.wire.notifications import encode_head
 
+if TYPE_CHECKING:
+    from jetbus.bus.bus import Bus
+
 TOO_LONG = "the first events are too long; narrow the rule, or fetch the parts one by one"
 STEP = 25
 """Number of elements between two looks at the clock."""
@@ -58,9 +62,9 @@ class FetchOptions(NamedTuple):
 class Fetches:
     """The audiences of the bus and their members."""
 
-    def __init__(self, tree: Tree, use_pattern_steps: Callable[[Collection[Outbox], int], int]) -> None:
+    def __init__(self, tree: Tree, pattern_steps: PatternSteps) -> None:
         self._tree = tree
-        self._use_pattern_steps = use_pattern_steps
+        self._pattern_steps = pattern_steps
         self.audiences: dict[object, Audience] = {}
         """All audiences by their key."""
         self._exact: dict[str, list[Audience]] = {}
@@ -434,15 +438,41 @@ class Fetches:
         found = []
         for audience in self._costly:
             outboxes = list(audience.outboxes)
-            before = meter.steps_left = self._use_pattern_steps(outboxes, 0)
+            before = meter.steps_left = self._pattern_steps.use(outboxes, 0)
             rule = audience.rule
             if (rule.sees_daemon or not is_daemons(element.path)) and (
                 rule.matches_path(element.path) and audience.accepts(element)
             ):
                 found.append(audience)
-            self._use_pattern_steps(outboxes, before - meter.steps_left)
+            self._pattern_steps.use(outboxes, before - meter.steps_left)
         meter.steps_left = UNLIMITED
         return found
+
+
+class PatternSteps:
+    """Steps that patterns with back references take while a peer has its turn, by the peers that fetch with them."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._taken: dict[Outbox, int] = {}
+        self._turn = 0.0
+        """End of the turn in which they were taken."""
+
+    def use(self, outboxes: Collection[Outbox], used: int = 0) -> int:
+        """Count steps for the peers that share a fetch; return the steps left to them.
+
+        The members of an audience share the work of its rule, so that it has the steps of the one with the most left.
+        """
+        bus = self._bus
+        if bus.turn_ends != self._turn or math.isinf(bus.turn_ends):
+            self._taken, self._turn = {}, bus.turn_ends
+        taken = self._taken
+        for outbox in outboxes:
+            taken[outbox] = taken.get(outbox, 0) + used
+        left = bus.limits.pattern_steps_max - min([taken[outbox] for outbox in outboxes], default=0)
+        if used and left <= 0:
+            bus.limit_hits["pattern_steps_max"] += 1
+        return max(left, 0)
 
 
 def finish(steps: Iterator[None]) -> None:
