@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from msgspec import Raw
 
 from jetbus.wire.dialects import (
     BINARY,
@@ -114,13 +113,13 @@ def test_short_cut_of_a_change(dialect: Dialect) -> None:
     assert short == dialect.encode_tail("change", STATE, False)
 
 
-SET = Params(path="a/b", value=Raw(b"1.50"))
-SET_ALL = Params(path="a/b", value=Raw(b"null"), valueAsResult=Raw(b"true"), timeout=Raw(b"2"))
-SET_NOT_AS_RESULT = Params(path="a/b", value=Raw(b"3"), valueAsResult=Raw(b"false"))
+SET = Params(path="a/b", value=b"1.50")
+SET_ALL = Params(path="a/b", value=b"null", valueAsResult=b"true", timeout=b"2")
+SET_NOT_AS_RESULT = Params(path="a/b", value=b"3", valueAsResult=b"false")
 CALL = Params(path="a/m")
-CALL_LIST = Params(path="a/m", args=Raw(b"[1,2]"))
-CALL_EMPTY = Params(path="a/m", args=Raw(b"[]"))
-CALL_OBJECT = Params(path="a/m", args=Raw(b'{"x":1}'), timeout=Raw(b"0.5"))
+CALL_LIST = Params(path="a/m", args=b"[1,2]")
+CALL_EMPTY = Params(path="a/m", args=b"[]")
+CALL_OBJECT = Params(path="a/m", args=b'{"x":1}', timeout=b"0.5")
 
 _CLASSIC_CALLS = {
     "call": ("call", CALL, '"method":"a/m","params":{}}'),

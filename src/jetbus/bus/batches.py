@@ -18,9 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from jetbus.errors import InvalidRequest, JetError
+from jetbus.errors import JetError
 from jetbus.wire import jsonrpc, legacy
-from jetbus.wire.jsonrpc import NestedBatch
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 # The bus composes every response with its id first, so the beginning is enough to tell responses from requests.
 _RESPONSE = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*"|[^,]*),"(?!method)')
-_NULL = bytes(jsonrpc.NULL)
 MEMBERS_AT_ONCE = 100
 """Number of members of a batch between two looks at the clock."""
 
@@ -118,7 +116,7 @@ class Batches:
         self._close_if_answered(batch)
 
     def _batch_of(self, response_id: bytes) -> _Batch | None:
-        if response_id == _NULL:
+        if response_id == jsonrpc.NULL:
             return self._handled  # an error about a member whose id cannot be known
         return next((batch for batch in self._open if response_id in batch.awaited), None)
 
@@ -159,16 +157,8 @@ def awaited_ids(members: Sequence[bytes]) -> list[bytes]:
 # -- receiving
 
 
-def receive_batch(bus: Bus, session: Session, text: bytes) -> None:
+def receive_batch(bus: Bus, session: Session, text: bytes, members: list[bytes]) -> None:
     """Handle the members of a batch."""
-    if jsonrpc.count_members(text) > bus.limits.batch_max:
-        raise bus.limit_reached("batch_max", "too many messages in a batch")
-    members = jsonrpc.read_batch(text)
-    # The type marks nested batches, so that they are refused when their turn comes and not processed.
-    if text.find(b"[") != text.rfind(b"["):
-        members = [NestedBatch(member) if member.startswith(b"[") else member for member in members]
-    if not members:
-        raise InvalidRequest([], "an empty batch")
     # A peer that owns or fetches something has shown its dialect before.
     is_new = not session.elements and not session.fetches
     if session.dialect.has_nodes or (is_new and legacy.may_be_legacy(text) and _has_legacy(members)):

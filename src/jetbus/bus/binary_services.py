@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from jetbus.bus import services
 from jetbus.bus.account import ROOM_KEPT
@@ -35,9 +35,10 @@ from jetbus.errors import (
 from jetbus.json_types import JsonObject
 from jetbus.rules import Rule, read_rule
 from jetbus.wire import binary, jsonrpc
-from jetbus.wire.binary import BadFrame, read_pair
+from jetbus.wire.binary import BadFrame
 from jetbus.wire.dialects import BINARY, TRUE, Leaf
-from jetbus.wire.jsonrpc import ABSENT, Params
+from jetbus.wire.intake import Intake
+from jetbus.wire.jsonrpc import Params
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
@@ -49,7 +50,6 @@ _NOTIFIED = bytes((binary.EVENT, binary.NOTIFY_STATE))
 """First bytes of the most frequent message, which takes a short cut."""
 _EVENT_REFUSED = "%s sent an event that is refused: %s"
 _CHANGED = binary.NOTIFICATIONS["change"]
-_e, _E = b"eE"
 _BULKY = (bytes((binary.GET,)), bytes((binary.FETCH_STATES,)), bytes((binary.SERVICE,)))
 """Functions whose answers may be long; they wait while the peer leaves too much unread."""
 LONG_BYTES = 256
@@ -65,10 +65,11 @@ class BinaryRequest(Struct, gc=False):
     function: int
     message: bytes
     at: int
+    intake: Intake
 
     def parts(self) -> tuple[list[Any], bytes]:
-        """Return the parts of the payload and the JSON text of the options."""
-        return binary.read_payload(self.message, self.at, self.function)
+        """Return the parts of the payload and the JSON text of the options, checked."""
+        return self.intake.read_payload(self.message, self.at, self.function)
 
 
 def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
@@ -130,7 +131,7 @@ def _on_event(bus: Bus, session: Session, message: bytes) -> None:
         service = FUNCTIONS.get(message[1])
         if service is None:
             raise UnknownService(message[1])
-        service(bus, session, BinaryRequest(b"", message[1], message, binary.EVENT_PAYLOAD_AT))
+        service(bus, session, BinaryRequest(b"", message[1], message, binary.EVENT_PAYLOAD_AT, bus.intake))
     except JetError as error:
         log.debug(_EVENT_REFUSED, session.label, error)
 
@@ -146,18 +147,12 @@ def _on_request(bus: Bus, session: Session, message: bytes) -> None:
         service = FUNCTIONS.get(function)
         if service is None:
             raise UnknownService(function)
-        answer = service(bus, session, BinaryRequest(request_id, function, message, binary.PAYLOAD_AT))
+        answer = service(bus, session, BinaryRequest(request_id, function, message, binary.PAYLOAD_AT, bus.intake))
     except JetError as error:
         bus.answer_error(session, request_id if len(request_id) == 4 else b"", error)
         return
     if answer is not None:
         session.send(binary.encode_response(request_id, answer))
-
-
-def _check_numbers(bus: Bus, body: bytes) -> None:
-    """Refuse a JSON value with a number that no peer could read."""
-    if body[0] == binary.JSON:
-        bus.check_numbers(body[binary.BODY_AT :].strip())
 
 
 # -- owning
@@ -170,19 +165,17 @@ def _add(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
     if not is_method and body[0] == binary.NONE:
         raise MissingParam("value")
     element = TypedElement(path, jsonrpc.encode(path), None, session, is_method, dialect=BINARY)
-    _check_numbers(bus, body)
     element.key, element.body = binary.encode_key(path), body
     if options:
-        bus.check_numbers(options)
-        set_details(element, _read_options(options), jsonrpc.read_meta_options(options))
+        set_details(element, _read_options(options))
         bus.changes.check_described(element)
     bus.add_element(element)
     return b""
 
 
 def _read_options(options: bytes) -> Params:
-    params = jsonrpc.read_params(Raw(options)) or Params()
-    params.element = ABSENT  # the dialect of 2012 is no option here
+    params = jsonrpc.read_params(options) or Params()
+    params.element = b""  # the dialect of 2012 is no option here
     return params
 
 
@@ -202,7 +195,7 @@ def _notify_request(bus: Bus, session: Session, request: BinaryRequest) -> bytes
 
 def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     """Change the value of a state; path and body are forwarded as they stand in the message."""
-    path, body_at, end = read_pair(message, at)
+    path, body_at, end = bus.intake.read_pair(message, at)
     element: Any = session.elements.get(path)  # what a binary peer owns is always typed
     if end != len(message) or element is None or element.meta is not None:
         _notify_described(bus, session, message, at)
@@ -210,9 +203,6 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     body = message[body_at:]
     if not body[0]:
         raise MissingParam("value")
-    # Only exponents and length can make a number unreadable; most bodies have neither.
-    if _e in body or _E in body or len(body) > bus.safe_bytes:
-        _check_numbers(bus, body)
     if len(body) > element.room or element.room > ROOM_KEPT:
         bus.charge_value(element, len(body))
     element.body = body
@@ -235,20 +225,16 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
 
 def _notify_described(bus: Bus, session: Session, message: bytes, at: int) -> None:
     """Change a state that has meta data, or whose change has: a JSON object after the value, as for ``add state``."""
-    (path, body), options = binary.read_payload(message, at, binary.NOTIFY_STATE)
-    params, meta = _NO_OPTIONS, jsonrpc.NO_META
-    if options:
-        bus.check_numbers(options)
-        params, meta = _read_options(options), jsonrpc.read_meta_options(options)
+    (path, body), options = bus.intake.read_payload(message, at, binary.NOTIFY_STATE)
+    params = _read_options(options) if options else _NO_OPTIONS
     element = bus.require_owned(session, path)
     is_empty = body[0] == binary.NONE
     if element.is_method and not (is_empty and params.schema):
         raise NotState(path)
     if is_empty and not params.schema:
         raise MissingParam("value")
-    _check_numbers(bus, body)
     if options:
-        bus.changes.change_described(element, params, meta, None if is_empty else body)
+        bus.changes.change_described(element, params, None if is_empty else body)
     else:
         bus.changes.publish(element, body)
 
@@ -258,21 +244,19 @@ def _notify_described(bus: Bus, session: Session, message: bytes, at: int) -> No
 
 def _route(bus: Bus, session: Session, request: BinaryRequest) -> None:
     message = request.message
-    path, body_at, end = read_pair(message, request.at)
+    path, body_at, end = bus.intake.read_pair(message, request.at)
     body = message[body_at:end]
     options = request.parts()[1] if end != len(message) else b""
     is_set, has_value = request.function == binary.SET_STATE, body[0] != binary.NONE
     element = bus.routing.find(session, path, is_set)
-    _check_numbers(bus, body)
     params = _NO_OPTIONS
     if options:
-        bus.check_numbers(options)
         params = _read_options(options)
-        params.value = params.args = ABSENT  # neither is an option
+        params.value = params.args = b""  # neither is an option
     if has_value and bus.routing.needs_json(element):
-        value = Raw(binary.to_json(body))
+        value = binary.to_json(body)
         params = Params(path=path, timeout=params.timeout, valueAsResult=params.valueAsResult)
-        params.value, params.args = (value, ABSENT) if is_set else (ABSENT, value)
+        params.value, params.args = (value, b"") if is_set else (b"", value)
     routed = b""
     if element.dialect is BINARY:
         # From one binary peer to another nothing is decoded: function, path and value as they came.
@@ -299,27 +283,23 @@ def _on_response(bus: Bus, session: Session, message: bytes) -> None:
         return
     frame = b"\3" + route.request_id + message[5:] if requester.dialect.is_binary else b""
     try:
-        binary.check_response(message)
-        if message[5:6] == binary.ERROR:
-            error = binary.read_error(message, 6)
-            bus.check_numbers(bytes(error.get("data", b"")))
-            bus.routing.forward_error(route, error, frame)
-            return
-        if len(message) > binary.PAYLOAD_AT:
-            _check_numbers(bus, message[binary.PAYLOAD_AT :])
+        bus.intake.check_response(message)
     except JetError as problem:
         log.warning("%s responded to %s with an invalid message: %s", session.label, message[1:5].hex(), problem)
         bus.routing.fail(route, BadFrame(f"the owner's answer cannot be read: {problem}"))
         return
+    if message[5:6] == binary.ERROR:
+        bus.routing.forward_error(route, binary.read_error(message, 6), frame)
+        return
     value = binary.to_json(message[6:]) if len(message) > 6 and message[6] != binary.NONE else b""
-    bus.routing.forward_result(route, Raw(value), frame)
+    bus.routing.forward_result(route, value, frame)
 
 
 # -- fetch, unfetch, get
 
 
 def _read_rule(starts_with: str, options: bytes) -> tuple[Rule, JsonObject]:
-    params = jsonrpc.read_object(Raw(options), "options") if options else {}
+    params = jsonrpc.read_object(options, "options") if options else {}
     if starts_with:
         path = params.get("path", {})
         if not isinstance(path, dict):
@@ -408,7 +388,7 @@ def _authenticate(bus: Bus, session: Session, request: BinaryRequest) -> None:
 
 def _config(bus: Bus, session: Session, request: BinaryRequest) -> bytes | None:
     (name,), options = request.parts()
-    params = jsonrpc.read_object(Raw(options), "options") if options else {}
+    params = jsonrpc.read_object(options, "options") if options else {}
     encoding = params.pop("encoding", "binary")
     if encoding != "binary":
         raise EncodingNotSupported(encoding)
@@ -421,12 +401,11 @@ def _service(bus: Bus, session: Session, request: BinaryRequest) -> bytes | None
     (name, body), _ = request.parts()
     if name not in _SERVICES:
         raise UnknownService(name)
-    _check_numbers(bus, body)
     return _serve_json(bus, session, request, name, binary.to_json(body))
 
 
 def _serve_json(bus: Bus, session: Session, request: BinaryRequest, name: str, params: bytes) -> bytes | None:
-    answer = services.RARE[name](bus, session, services.Request(request.id, Raw(params), False))
+    answer = services.RARE[name](bus, session, services.Request(request.id, params, False))
     return binary.encode_json_body(answer) if answer else answer
 
 

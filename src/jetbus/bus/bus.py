@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
-from msgspec import Raw, UnsetType
+from msgspec import UnsetType
 
 from jetbus.bus import binary_services, services
 from jetbus.bus.access import ruled
@@ -68,45 +68,21 @@ from jetbus.errors import (
 )
 from jetbus.paths import DAEMON_NODE, SEPARATOR, is_daemons
 from jetbus.wire import jsonrpc, legacy
-from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, TRUE, Dialect
+from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, Dialect
 from jetbus.wire.framing import STREAM, Framing
-from jetbus.wire.jsonrpc import (
-    ABSENT,
-    ID_STARTS,
-    NO_META,
-    RESULT_BYTES,
-    Envelope,
-    Message,
-    NestedBatch,
-    Params,
-    decode_message,
-    is_compact,
-    read_id,
-    read_meta_params,
-)
+from jetbus.wire.intake import Intake, MessageBatch, Refusal
+from jetbus.wire.jsonrpc import NO_META, Message
 from jetbus.wire.notifications import TAIL_END, TAIL_START
-from jetbus.wire.numbers import (
-    SAFE_BYTES,
-    NumberTooLong,
-    check_exponents_of,
-    check_long_numbers,
-    has_big_exponent,
-)
-from jetbus.wire.screening import SCREENED_BYTES, are_plain
 
 log = logging.getLogger("jetbus.bus")
 
-_EMPTY = Raw(b"{}")
+_EMPTY = b"{}"
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = jsonrpc.VERSION
-_CHANGE_BYTES = len('{"method":"change","params":{"path":"","value":}}')
-_ADD_BYTES = len('{"method":"add","params":{"path":""}}')
-_VALUE_BYTES = len(',"value":')
-_ID_BYTES = len('"id":,')
 CROWD = 50
 """Number of audiences above which an event is slow enough to check the end of the turn."""
-_TRUE_START, _TRUE_END = b'{"id":', b',"result":true}'
-"""Beginning and end of the most frequent response of an owner."""
+SHORT_BYTES = 200
+"""Length of a text up to which it is read and handled without a look at the clock."""
 
 
 class Bus:
@@ -180,10 +156,12 @@ class Bus:
         """Set limits and timeout, which may change while the daemon runs."""
         self.limits = self.book.limits = limits
         self.timeout_s = timeout_s
-        self.safe_bytes = min(SAFE_BYTES, limits.number_chars_max)
-        """A text up to this length has no number that is too long."""
-        self._short_bytes = min(2 * limits.depth_max, self.safe_bytes)
-        """A text up to this length cannot be nested too deeply either."""
+        self.intake = Intake(
+            depth_max=limits.depth_max,
+            number_chars_max=limits.number_chars_max,
+            batch_max=limits.batch_max,
+            limit_hits=self.limit_hits,
+        )
 
     @property
     def element_count(self) -> int:
@@ -234,135 +212,74 @@ class Bus:
     # -- messages
 
     def receive(self, session: Session, messages: list[bytes], now: float) -> None:
-        """Handle messages of a peer in their order.
-
-        This is the hot path. The most frequent messages are handled in this one function, because a call costs more
-        than some of the work:
-
-        - A plain response of an owner, ``{"id":...,"result":true}``, is not even decoded. If its id is that of an open
-          route, the rest of the text must be right as well.
-        - A ``change`` without id and a response with a result take a short cut if nothing is unusual about them. That
-          ``meta`` is None says it of the element: it is a state, and its last value had no meta data.
-        - ``plain`` texts have passed all checks of encoding, nesting and numbers in one compiled pass.
-        - A duplicate key would make a text longer than its parts, or give it more colons. So these are compared, and
-          only texts that fail the comparison are searched. The length comes first: colons of long texts are slow to
-          count.
-        - Raw parts are copied by ``b"" + raw``, which takes half the time of ``bytes(raw)``.
-
-        All other messages go to ``_receive_request`` and ``_receive_unusual``.
-        """
+        """Handle messages of a peer in their order. The intake checks each one; behind it nothing is checked again."""
         self.now = now
         self.received += len(messages)
-        elements, short_bytes = self.tree.elements, self._short_bytes
-        record, routes = self.record, session.routes
-        plain = are_plain(messages, self.limits.depth_max, self.safe_bytes, SCREENED_BYTES)
+        read = self.intake.read
         texts = iter(messages)
         for text in texts:
-            if session.held:
+            # Short texts are too quick to be worth a look at the clock.
+            if session.held or (len(text) > SHORT_BYTES and self._is_late(session, text)):
                 self.hold_back(session, [text, *texts])
                 return
-            # The id between the fixed parts is not parsed: whatever else stands
-            # there is not the id of a route, and the text then goes the long way.
-            if routes and text[-15:] == _TRUE_END and text[:6] == _TRUE_START:
-                route = self.routes.close(session, text[6:-15])
-                if route is not None:
-                    self.routing.forward_result(route, TRUE)
-                    continue
-            try:
-                # A short ASCII text needs no checks (see ``_short_bytes``)
-                # and is too quick to be worth a look at the clock.
-                if len(text) > short_bytes or not (plain or text.isascii()):
-                    if self.clock() > self.turn_ends and text is not self._awaited_text:
-                        self.end_turn(session)
-                        self.hold_back(session, [text, *texts])
-                        return
-                    if not plain:
-                        jsonrpc.check_text(text, self.limits.depth_max)
-                message = decode_message(text)
-            except (JetError, *jsonrpc.UNREADABLE) as problem:
-                self._receive_unusual(session, text, problem)
+            message = read(text)
+            if not isinstance(message, Message):
+                self._receive_unusual(session, text, message)
+            elif message.method is None:
+                self._on_response(session, message)
+            elif message.method == "change" and self._change_plainly(session, message, text):
                 continue
-            method, params = message.method, message.params
-            if method == "change" and not message.id and params is not None:
-                element, value = elements.get(params.path), params.value  # type: ignore[arg-type]
-                if (
-                    element is not None
-                    and element.owner is session
-                    and element.meta is None
-                    and value
-                    and (len(text) == len(value) + len(element.path) + _CHANGE_BYTES or text.count(b":") == 4)
-                ):
-                    # The copy is what element, journal and audiences share; the
-                    # raw part would keep the whole text alive.
-                    fresh = b"" + value
-                    # Most values have room where the one before was, so that there is nothing to charge.
-                    if not plain or len(fresh) > element.room or element.room > ROOM_KEPT:
-                        try:
-                            if not plain:
-                                self.check_numbers(fresh)
-                            self.charge_value(element, len(fresh))
-                        except JetError as error:
-                            self._refuse(session, b"", method, text, error)
-                            continue
-                    element.value = fresh
-                    if record is not None:
-                        note = record.note  # CPython 3.11 calls an attribute that is no method faster by a name
-                        note((element.path, fresh, session.label))
-                    if element.audiences:
-                        self.send_change(element)
-                    continue
-            elif (
-                method is None
-                and message.id
-                and message.result
-                and (len(text) == len(message.id) + len(message.result) + RESULT_BYTES or text.count(b":") == 2)
-            ):
-                self._on_response(session, message, b"" + message.id, text, plain)
-                continue
-            if not self._receive_request(session, message, text, plain):
+            elif not self._receive_request(session, message, text):
                 self.hold_back(session, [text, *texts])
                 return
 
-    def _receive_request(self, session: Session, message: Message, text: bytes, plain: bool) -> bool:
-        """Handle a decoded message that takes no short cut; return False if it must wait and be received again."""
-        method, params = message.method, message.params
-        request_id = b""
-        try:
-            if message.id:
-                request_id = b"" + message.id
-                if request_id[0] not in ID_STARTS:
-                    request_id = read_id(message.id)
-                if message.jsonrpc and method is not None:
-                    request_id = self._encode_response_id(session, request_id, message.jsonrpc)
-            # Cheap proof for the usual request: its keys have one colon
-            # each. A colon within a text only makes it inconclusive.
-            has_each_key_once = False
-            if method and params is not None and params.path and len(text) <= self._short_bytes:
-                keys = 4 if params.value or params.args else 3
-                has_each_key_once = text.count(b":") == (keys + 1 if request_id else keys)
-            if not has_each_key_once and not is_compact(text, message) and jsonrpc.has_doubled_key(text):
-                raise InvalidRequest(Raw(text), "a key is given twice")
-            if method is None:
-                self._on_response(session, message, request_id, text, plain)
+    def _is_late(self, session: Session, text: bytes) -> bool:
+        """Return True if the time of the turn is used up, unless the text has waited for this turn."""
+        if self.clock() <= self.turn_ends or text is self._awaited_text:
+            return False
+        self.end_turn(session)
+        return True
+
+    def _change_plainly(self, session: Session, message: Message, text: bytes) -> bool:
+        """Handle the most frequent message, a new value without anything else; return False if it is another one."""
+        params = message.params
+        if message.id or params is None or params.schema or params.element or params.meta is not NO_META:
+            return False
+        element, value = self.tree.elements.get(params.path), params.value  # type: ignore[arg-type]
+        # Meta data are None for a state whose last value had none.
+        if element is None or element.owner is not session or element.meta is not None or not value:
+            return False
+        # Most values have room where the one before was, so that there is nothing to charge.
+        if len(value) > element.room or element.room > ROOM_KEPT:
+            try:
+                self.charge_value(element, len(value))
+            except JetError as error:
+                self._refuse(session, b"", "change", text, error)
                 return True
-            if not plain:
-                self._check_params(text, params)
-            service = self._frequent.get(method)
+        element.value = value
+        if self.record is not None:
+            self.record.note((element.path, value, session.label))
+        if element.audiences:
+            self.send_change(element)
+        return True
+
+    def _receive_request(self, session: Session, message: Message, text: bytes) -> bool:
+        """Handle a request or notification; return False if it must wait and be received again."""
+        service = self._frequent.get(message.method or "")
+        # The answers of rare services may be long. A peer that does
+        # not read them must not make the daemon store more.
+        if service is None and session.outbox.slow and self.stalls(session):
+            return False
+        request_id = self._begin_request(session, message)
+        try:
             if service is not None:
                 result = service(session, message, request_id, text)
-            # The answers of rare services may be long. A peer that does
-            # not read them must not make the daemon store more.
-            elif session.outbox.slow and self.stalls(session):
-                return False
             else:
-                result = self._serve_rare(session, method, jsonrpc.decode_envelope(text), request_id)
+                result = self._serve_rare(session, message, request_id)
                 if self.clock() > self.turn_ends:
                     self.end_turn(session)
         except JetError as error:
-            response_id = self._encode_response_id(session, request_id, message.jsonrpc)
-            self._refuse(session, response_id, method, text, error)
-            # Errors are slow to make, so each is followed by a look at the clock.
-            self.end_turn(session)
+            self._refuse_message(session, message, text, error)
             return True
         # The request may have shown just now that its peer is of 2012.
         if message.jsonrpc:
@@ -370,6 +287,14 @@ class Bus:
         if result is not None and request_id:
             session.answer(request_id, result)
         return True
+
+    def _begin_request(self, session: Session, message: Message) -> bytes:
+        """Return the id for the response to a message, which may show the dialect of its peer."""
+        if message.is_positional:
+            session.dialect = LEGACY_POSITIONAL
+        if not message.jsonrpc or not message.id:
+            return message.id
+        return self._encode_response_id(session, message.id, message.jsonrpc)
 
     # -- turns
 
@@ -451,7 +376,7 @@ class Bus:
             session.waiting += messages
 
     @staticmethod
-    def _encode_response_id(session: Session, request_id: bytes, version: Raw) -> bytes:
+    def _encode_response_id(session: Session, request_id: bytes, version: bytes) -> bytes:
         """Return the id for a response, with ``jsonrpc`` for a peer of 2012 that sends it."""
         if version != _JSONRPC_2 or not session.dialect.has_nodes:
             return request_id
@@ -468,69 +393,29 @@ class Bus:
         self.received += len(messages)
         binary_services.receive(self, session, messages)
 
-    def _receive_unusual(self, session: Session, text: bytes, problem: Exception) -> None:
-        """Handle a text that ``decode_message`` refuses: a batch, a request of 2012, bad parameters or invalid JSON."""
-        request_id, method, version = b"", None, ABSENT
+    def _receive_unusual(self, session: Session, text: bytes, found: Refusal | MessageBatch) -> None:
+        """Handle a text that is no message: a batch, or one that is refused."""
         # No text of a peer: the mark behind the members of a batch, see ``batches``.
         if type(text) is BatchEnd:
             self.received -= 1
             text.close()
-            return
-        if session.outbox.slow and self.stalls(session):
+        elif session.outbox.slow and self.stalls(session):
             self.hold_back(session, [text])
-            return
-        if isinstance(problem, JetError):
-            if isinstance(problem, jsonrpc.TooDeep):
-                self.limit_hits["depth_max"] += 1
-            # Not raised again: an error whose traceback has a frame that refers to it would keep the text alive.
-            self._refuse(session, b"", None, text, problem)
-            self.end_turn(session)
-            return
-        try:
-            if type(text) is NestedBatch:
-                raise InvalidRequest(Raw(text), "a batch inside a batch")
-            if text.lstrip()[:1] == b"[":
-                receive_batch(self, session, text)
-                return
-            envelope = jsonrpc.diagnose(text)
-            version = envelope.jsonrpc
-            request_id = jsonrpc.read_id(envelope.id)
-            self._check_long_numbers(text)
-            method = jsonrpc.read_method(envelope.method)
-            if jsonrpc.has_doubled_key(text):
-                raise InvalidRequest(Raw(text), "a key is given twice")
-            if method not in self._frequent and method not in services.RARE:
-                raise UnknownService(method)
-            # Only the dialect of 2012 has parameters by position.
-            if bytes(envelope.params)[:1] == b"[" and method != "echo":
-                envelope.params = legacy.name_params(method, envelope.params)
-                if method in legacy.POSITIONS:
-                    session.dialect = LEGACY_POSITIONAL
-            request_id = self._encode_response_id(session, request_id, version)
-            service = self._frequent.get(method)
-            if service is not None:
-                params = jsonrpc.read_params(envelope.params)
-                self._check_params(text, params)
-                message = Message(method=method, params=params, jsonrpc=envelope.jsonrpc)
-                answer = service(session, message, request_id, text)
-            else:
-                answer = self._serve_rare(session, method, envelope, request_id)
-        except JetError as error:
-            self._refuse(session, self._encode_response_id(session, request_id, version), method, text, error)
-            self.end_turn(session)
-            return
-        if answer is not None and request_id:
-            session.answer(self._encode_response_id(session, request_id, version), answer)
-        self.end_turn(session)
+        elif isinstance(found, MessageBatch):
+            receive_batch(self, session, text, found.members)
+        else:
+            self._begin_request(session, found.known)
+            self._refuse_message(session, found.known, text, found.error)
 
-    def _serve_rare(self, session: Session, method: str, envelope: Envelope, request_id: bytes) -> bytes | None:
+    def _serve_rare(self, session: Session, message: Message, request_id: bytes) -> bytes | None:
+        method, params, version = message.method or "", message.body, message.jsonrpc
         service = services.RARE.get(method)
         if service is None:
             raise UnknownService(method)
-        check_exponents_of(envelope.params)
-        version = envelope.jsonrpc
+        if params[:1] == b"[" and method != "echo":
+            params = legacy.name_params(method, params)
         by_jsonrpc = version == _JSONRPC_2 and not session.dialect.has_nodes
-        return service(self, session, services.Request(request_id, envelope.params, by_jsonrpc, version))
+        return service(self, session, services.Request(request_id, params, by_jsonrpc, version))
 
     # -- blocking services: the next messages of the session wait for the response
 
@@ -569,6 +454,12 @@ class Bus:
 
     # -- errors
 
+    def _refuse_message(self, session: Session, message: Message, text: bytes, error: JetError) -> None:
+        """Respond to a message with an error; errors are slow to make, so each is followed by a look at the clock."""
+        response_id = self._encode_response_id(session, message.id, message.jsonrpc)
+        self._refuse(session, response_id, message.method, text, error)
+        self.end_turn(session)
+
     def _refuse(self, session: Session, request_id: bytes, method: str | None, text: bytes, error: JetError) -> None:
         """Respond with an error; a notification gets none, unless it could not be recognized as one."""
         # JSON-RPC forbids answers to notifications. A text without a readable method may have been a request.
@@ -600,59 +491,28 @@ class Bus:
         self.limit_hits[name] += 1
         return LimitReached(name, getattr(self.limits, name), what)
 
-    def _check_long_numbers(self, text: bytes) -> None:
-        try:
-            check_long_numbers(text, self.limits.number_chars_max)
-        except NumberTooLong:
-            self.limit_hits["number_chars_max"] += 1
-            raise
-
-    def check_numbers(self, value: bytes) -> None:
-        """Raise if a JSON value has a number that the peers it is forwarded to could not read."""
-        if len(value) > self.safe_bytes:
-            self._check_long_numbers(value)
-        check_exponents_of(value)
-
-    def _check_params(self, text: bytes, params: Params | None) -> None:
-        """Refuse a request if it has a number that others could not read in what is passed on to them."""
-        if len(text) > self.safe_bytes:
-            self._check_long_numbers(text)
-        if params is not None and has_big_exponent(text):
-            for raw in (params.value, params.args, params.timeout, params.element, params.schema):
-                if raw:
-                    check_exponents_of(raw)
-
     # -- states and methods
 
-    def _add(self, session: Session, message: Message, _request_id: bytes, text: bytes) -> bytes:
+    def _add(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
         params = message.params
         if params is None:
             raise MissingParam("params")
         path, value = params.path, params.value
         if isinstance(path, UnsetType):
             raise MissingParam("path")
-        element = Element(path, jsonrpc.encode(path), b"" + value if value else None, session, not value)
+        element = Element(path, jsonrpc.encode(path), value or None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
-        # The length of most texts proves that nothing else is said, which saves looking for it. Only parts that were
-        # read count: a key that is missing would leave room for one that is not read.
-        size = _ADD_BYTES + len(path)
-        if value:
-            size += _VALUE_BYTES + len(value)
-        if message.id:
-            size += _ID_BYTES + len(message.id)
-        if len(text) != size:
-            meta = read_meta_params(text)
-            if (
-                params.element
-                or params.fetchOnly
-                or params.access
-                or params.timeout
-                or params.schema
-                or meta is not NO_META
-            ):
-                set_details(element, params, meta)
-                self.changes.check_described(element)
+        if (
+            params.element
+            or params.fetchOnly
+            or params.access
+            or params.timeout
+            or params.schema
+            or params.meta is not NO_META
+        ):
+            set_details(element, params)
+            self.changes.check_described(element)
         self.add_element(element)
         return session.dialect.done
 
@@ -778,23 +638,15 @@ class Bus:
             raise NotState(path)
         return element
 
-    def _on_response(self, session: Session, message: Message, response_id: bytes, text: bytes, plain: bool) -> None:
-        if not message.result and not message.error:
-            raise InvalidRequest(Raw(text))
-        route = self.routes.close(session, response_id)
+    def _on_response(self, session: Session, message: Message) -> None:
+        route = self.routes.close(session, message.id)
         # Too late, or an id that the daemon never gave. Owners cannot be told: a response has no response.
         if route is None:
-            log.debug("%s responded to %s, which is not open", session.label, response_id)
-            return
-        if not plain:
-            try:
-                # The requester waits, so it gets an error in place of a response that it could not read.
-                self.check_numbers(b"" + (message.error or message.result))
-            except JetError as error:
-                log.warning("%s responded with a number that cannot be forwarded: %s", session.label, error)
-                self.routing.fail(route, error)
-                return
-        if message.error:
+            log.debug("%s responded to %s, which is not open", session.label, message.id)
+        elif message.unreadable is not None:
+            log.warning("%s responded with a number that cannot be forwarded: %s", session.label, message.unreadable)
+            self.routing.fail(route, message.unreadable)
+        elif message.error:
             self.routing.forward_error(route, message.error)
         else:
             self.routing.forward_result(route, message.result)

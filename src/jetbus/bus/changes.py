@@ -19,7 +19,7 @@ from jetbus.bus.tree import Element, as_json, set_value
 from jetbus.errors import Invalid, MissingParam, NotState, WrongType
 from jetbus.wire import legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY
-from jetbus.wire.jsonrpc import NO_META, Message, MetaParams, Params, is_compact, read_meta_params
+from jetbus.wire.jsonrpc import NO_META, Message, Params
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
@@ -51,7 +51,7 @@ class Changes:
         if element.audiences:
             bus.send_change(element)
 
-    def change(self, session: Session, message: Message, _request_id: bytes, text: bytes) -> bytes:
+    def change(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
         """Serve a ``change`` that takes no short cut."""
         params = require_params(message)
         path = require_path(params)
@@ -64,16 +64,15 @@ class Changes:
             self.post(session, legacy.Post(path, params.element or params.value, "element"))
         elif params.value and element.is_method:
             raise NotState(path)
+        elif params.schema or params.meta is not NO_META:
+            self.change_described(element, params, params.value or None)
         else:
-            meta = NO_META if is_compact(text, message) else read_meta_params(text)
-            if params.schema or meta is not NO_META:
-                self.change_described(element, params, meta, bytes(params.value) if params.value else None)
-            else:
-                self.publish(element, bytes(params.value))
+            self.publish(element, params.value)
         return session.dialect.done
 
-    def change_described(self, element: Element, params: Params, meta: MetaParams, value: bytes | None) -> None:
+    def change_described(self, element: Element, params: Params, value: bytes | None) -> None:
         """Change the schema of an element, or its value with source time and quality, or both."""
+        meta = params.meta
         if value is None and (meta.ts or meta.quality or meta.past):
             raise MissingParam("value")
         source_us, quality = read_meta(meta)
@@ -84,9 +83,9 @@ class Changes:
                 self._bus.record.append_described(element.path, then, element.owner.label, source_us, quality, True)
             value = None
         if params.schema:
-            if element.owner.dialect.has_nodes and bytes(params.schema)[:1] not in b'"{':
+            if element.owner.dialect.has_nodes and params.schema[:1] not in b'"{':
                 raise WrongType("params.schema")
-            description = describe(element.description, bytes(params.schema))
+            description = describe(element.description, params.schema)
             self._check_description(description)
             self.redescribe(element, description, value, source_us, quality)
         elif value is not None:

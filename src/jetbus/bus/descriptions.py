@@ -18,23 +18,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from jetbus.errors import Invalid, MissingParam, ValueRefused, WrongType
 from jetbus.schema import Schema, find_fault, read_quality, read_schema, read_time, write_time
 from jetbus.wire import jsonrpc
 from jetbus.wire.dialects import NO_MEMBERS
-from jetbus.wire.numbers import check_exponents_of
 
 if TYPE_CHECKING:
     from jetbus.bus.replay import PastElement
     from jetbus.bus.tree import Element
     from jetbus.wire.jsonrpc import MetaParams
 
-_TRUE, _FALSE = Raw(b"true"), Raw(b"false")
+_TRUE, _FALSE = b"true", b"false"
 _GOOD = b'"good"'
-_CHECK = Raw(b'"schema"')
+_CHECK = b'"schema"'
 
 
 class Description(Struct, frozen=True):
@@ -170,8 +169,7 @@ def read_meta(params: MetaParams) -> tuple[int | None, bytes | None]:
             read_quality(jsonrpc.loads(params.quality))
         except ValueError as problem:
             raise Invalid("quality", str(problem)) from None
-        check_exponents_of(params.quality)
-        quality = bytes(params.quality)
+        quality = params.quality
     return source_us, None if quality == _GOOD else quality
 
 
@@ -181,7 +179,7 @@ def read_past(params: MetaParams) -> bool:
         raise WrongType("past")
     if params.past == _TRUE and not params.ts:
         raise MissingParam("ts")
-    return bool(params.past == _TRUE)
+    return params.past == _TRUE
 
 
 def is_past(present: Meta | None, source_us: int | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Raw, UnsetType
+from msgspec import UnsetType
 
 from jetbus.bus.access import read_access
 from jetbus.bus.descriptions import Description, Meta, describe, read_check, read_meta
@@ -10,12 +10,12 @@ from jetbus.bus.tree import Element
 from jetbus.errors import MissingParam, NotState, WrongType
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY, TRUE
-from jetbus.wire.jsonrpc import NULL, Message, MetaParams, Params
+from jetbus.wire.jsonrpc import NULL, Message, Params
 
 TIMEOUT_S_MAX = 86_400.0
 """Maximum timeout of a request: a day."""
 
-_FALSE = Raw(b"false")
+_FALSE = b"false"
 
 
 def require_params(message: Message) -> Params:
@@ -32,7 +32,7 @@ def require_path(params: Params) -> str:
     return params.path
 
 
-def set_details(element: Element, params: Params, meta: MetaParams) -> None:
+def set_details(element: Element, params: Params) -> None:
     """Set the properties of a new element that most elements do not have."""
     if params.element:
         if element.owner.dialect is CLASSIC:
@@ -41,17 +41,17 @@ def set_details(element: Element, params: Params, meta: MetaParams) -> None:
         element.value, element.is_method = described.value, described.is_method
         schema, element.description = described.schema, Description(others=described.others)
     else:
-        schema = bytes(params.schema) if params.schema else None
-        if meta.check:
-            element.description = Description(checks=read_check(meta))
+        schema = params.schema or None
+        if params.meta.check:
+            element.description = Description(checks=read_check(params.meta))
             if schema is None:
                 raise MissingParam("schema")
     if schema is not None:
         element.description = describe(element.description, schema)
-    if meta.ts or meta.quality:
+    if params.meta.ts or params.meta.quality:
         if element.is_method:
             raise NotState(element.path)
-        element.meta = Meta(*read_meta(meta))
+        element.meta = Meta(*read_meta(params.meta))
     if params.fetchOnly and params.fetchOnly not in (TRUE, _FALSE):
         raise WrongType("fetchOnly")
     element.fetch_only = params.fetchOnly == TRUE

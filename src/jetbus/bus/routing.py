@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
-
 from jetbus.bus.account import ROUTE_BYTES
 from jetbus.bus.descriptions import check_fits
 from jetbus.bus.params import read_timeout, require_path
@@ -25,17 +23,17 @@ from jetbus.errors import JetError, MissingParam, NotAllowed, NotFound, NotMetho
 from jetbus.json_types import ErrorObject, JsonObject
 from jetbus.wire import binary, jsonrpc
 from jetbus.wire.dialects import TRUE
-from jetbus.wire.jsonrpc import ABSENT, ERROR_KEY, RESPONSE_START, RESULT_KEY, Message, Params
+from jetbus.wire.jsonrpc import ERROR_KEY, RESPONSE_START, RESULT_KEY, Message, Params
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
     from jetbus.bus.session import Session
     from jetbus.bus.tree import Element
 
-_EMPTY = Raw(b"{}")
-_PLAIN = (ABSENT, TRUE, _EMPTY)
+_EMPTY = b"{}"
+_PLAIN = (b"", TRUE, _EMPTY)
 """Results of a set that say nothing but that it succeeded."""
-_DONE = {True: TRUE, False: Raw(b"null")}
+_DONE = {True: TRUE, False: jsonrpc.NULL}
 """Result if the owner's response has no value, by ``is_set``."""
 
 
@@ -79,7 +77,7 @@ class Routing:
             raise ReadOnly(path)
         return element
 
-    def route(self, route: Route, element: Element, params: Params, value: bytes | Raw, tail: bytes = b"") -> None:
+    def route(self, route: Route, element: Element, params: Params, value: bytes, tail: bytes = b"") -> None:
         """Forward a set or call to the owner of an element.
 
         ``value`` is the value of a set as the requester sent it, empty for none. ``tail`` is the request for the owner
@@ -90,17 +88,17 @@ class Routing:
             if not value:
                 raise MissingParam("value")
             if element.description.limits is not None:
-                self._check_fits(element, bytes(params.value))
+                self._check_fits(element, params.value)
         elif element.owner is bus.builtin.session:
-            bus.builtin.call(route.requester, route.request_id, element.path, bytes(params.args))
+            bus.builtin.call(route.requester, route.request_id, element.path, params.args)
             return
         timeout_s = read_timeout(params) if params.timeout else element.timeout_s
         if not tail:
             tail = element.dialect.encode_route("set" if is_set else "call", element, params)
         if is_set and route.requester.wants_outcome and params.valueAsResult != TRUE:
-            route.requested = b"" + value
+            route.requested = value
         if bus.record is not None:
-            route.asked = bytes(params.value if is_set else params.args)
+            route.asked = params.value if is_set else params.args
         self._send(route, tail, timeout_s)
 
     def needs_json(self, element: Element) -> bool:
@@ -140,7 +138,7 @@ class Routing:
 
     # -- back to the requester
 
-    def forward_result(self, route: Route, result: Raw, frame: bytes = b"") -> None:
+    def forward_result(self, route: Route, result: bytes, frame: bytes = b"") -> None:
         """Forward a result of the owner.
 
         ``result`` is JSON, empty if the response has no value. ``frame`` is the response as a binary owner sent it, for
@@ -150,16 +148,14 @@ class Routing:
         if record is not None:
             record_outcome(record, route)
         if route.requested:
-            became = self._tell_outcome(route, bytes(result or _EMPTY))
+            became = self._tell_outcome(route, result or _EMPTY)
             if became:
-                result, frame = Raw(became), b""
+                result, frame = became, b""
         if frame:
             requester.send(frame)
         elif requester.dialect.is_binary:
             is_plain = route.is_set and result in _PLAIN and not _wants_value(route.message)
-            requester.send(
-                binary.encode_response(route.request_id, b"" if is_plain else binary.from_json(bytes(result)))
-            )
+            requester.send(binary.encode_response(route.request_id, b"" if is_plain else binary.from_json(result)))
         else:
             result = result or _DONE[route.is_set]
             if route.by_jsonrpc and route.is_set and result == TRUE:
@@ -167,15 +163,15 @@ class Routing:
             response = b"".join((RESPONSE_START, route.request_id, RESULT_KEY, result, b"}"))
             requester.put(requester.header(len(response)) + response)
 
-    def forward_error(self, route: Route, error: Raw | ErrorObject, frame: bytes = b"") -> None:
+    def forward_error(self, route: Route, error: bytes | ErrorObject, frame: bytes = b"") -> None:
         """Forward an error of the owner, as JSON or as an object; ``frame`` is as for results."""
         record, requester = self._bus.record, route.requester
         if record is not None:
-            record_outcome(record, route, jsonrpc.loads(error) if isinstance(error, Raw) else error)
+            record_outcome(record, route, jsonrpc.loads(error) if isinstance(error, bytes) else error)
         if frame:
             requester.send(frame)
-        elif requester.dialect.is_binary or not isinstance(error, Raw):
-            fields = _read_error(error) if isinstance(error, Raw) else error
+        elif requester.dialect.is_binary or not isinstance(error, bytes):
+            fields = _read_error(error) if isinstance(error, bytes) else error
             requester.send(requester.dialect.encode_failure(route.request_id, fields))
         else:
             requester.send(b"".join((RESPONSE_START, route.request_id, ERROR_KEY, error, b"}")))
@@ -217,9 +213,9 @@ class Routing:
             self._bus.answer_error(route.requester, route.request_id, error)
 
 
-def _read_error(raw: Raw) -> JsonObject:
+def _read_error(raw: bytes) -> JsonObject:
     """Return the error of a JSON owner, with raw data."""
-    if bytes(raw)[:1] != b"{":
+    if raw[:1] != b"{":
         return {"message": str(jsonrpc.loads(raw))}
     fields = jsonrpc.read_fields(raw)
     return {name: value if name == "data" else jsonrpc.loads(value) for name, value in fields.items()}
@@ -228,4 +224,4 @@ def _read_error(raw: Raw) -> JsonObject:
 def _wants_value(message: bytes) -> bool:
     """Return True if a set of a binary peer asks for the value as result."""
     _, options = binary.read_payload(message, binary.PAYLOAD_AT, binary.SET_STATE)
-    return bool(options) and jsonrpc.read_fields(Raw(options)).get("valueAsResult") == TRUE
+    return bool(options) and bytes(jsonrpc.read_fields(options).get("valueAsResult", b"")) == TRUE

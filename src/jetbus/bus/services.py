@@ -55,10 +55,10 @@ class Request(NamedTuple):
     """A request for a rare service. ``id`` is empty for a notification."""
 
     id: bytes
-    params: Raw
+    params: bytes
     by_jsonrpc: bool
     """True if it comes from a C++ peer, whose requests have a member ``jsonrpc``."""
-    jsonrpc: Raw = jsonrpc.ABSENT
+    jsonrpc: bytes = b""
     """Member ``jsonrpc`` of the request."""
 
     def named(self) -> JsonObject:
@@ -427,7 +427,7 @@ def _separators(given: Json) -> str:
 
 
 def _echo(_bus: Bus, _session: Session, request: Request) -> bytes:
-    return bytes(request.params or jsonrpc.NULL)
+    return request.params or jsonrpc.NULL
 
 
 def _post(bus: Bus, session: Session, request: Request) -> bytes:

@@ -1,94 +1,577 @@
-/* Scans of JSON texts: for numbers that may be too big (numbers.py) and for the nesting of brackets (nesting.py).
+/* The check of a JSON message in one pass, for intake.py; and scans of JSON texts, for _texts.py.
  *
- * A short object of few members is scanned in a fraction of the time that a call of `re` takes, a long one at
- * the speed of memory. The functions for numbers only say whether a text is worth a closer look.
+ * read_message walks through a text once. On the way it checks all that a message must keep to: UTF-8, the grammar of
+ * JSON, the depth of nesting, the size of numbers, and that no key is given twice in the message or its parameters. It
+ * notes where the parts are, as offsets into the text:
  *
- * Only the stable ABI of Python 3.11 is used: one build does for all versions from there on.
+ *     {"id":7,"method":"set","params":{"path":"a/b","value":[1,2]}}
+ *           ^           ^             ^        ^            ^
+ *       MEMBER_ID  MEMBER_METHOD  MEMBER_PARAMS PARAM_PATH  PARAM_VALUE
+ *
+ * The message is made from these offsets at the end. A text that fails a check, or that has a rare form (a batch,
+ * parameters by position, a key with escapes), is left to Python: read_message returns None, and intake.py finds out
+ * which of these it is. So nothing here has to know how a text is refused.
+ *
+ * No pointer into a text outlives the call that was given the text. Only the stable ABI of Python 3.11 is used: one
+ * build does for all versions from there on.
  */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
+#include <math.h>
+#include <stdint.h>
 #include <string.h>
 
-#define BLOCK 512
+typedef const unsigned char *Text;
+
 #define IS_DIGIT(c) ((unsigned char)((c) - '0') < 10)
 #define IS_E(c) (((c) | 0x20) == 'e')
+#define IS_SPACE(c) ((c) == ' ' || (c) == '\n' || (c) == '\r' || (c) == '\t')
+/* Both brackets differ in one bit from their twin: an opening one is '{' with that bit set, a closing one '}'. */
+#define IS_OPENING(c) (((c) | 0x20) == '{')
+#define IS_CLOSING(c) (((c) | 0x20) == '}')
 
-/* A digit, an e, perhaps a plus, three digits. */
+/* -- numbers */
+
+/* A number of this many characters fits into a double if its exponent has at most two digits. */
+#define SAFE_CHARS 208
+#define NUMBER_CHARS_MAX 4096
+
+/* Tell whether a number is beyond the range of a double. Text that is not a number is not. */
 static int
-is_exponent(const unsigned char *text, Py_ssize_t at, Py_ssize_t size)
+is_beyond_double(Text number, Py_ssize_t chars)
 {
-    Py_ssize_t digits = at + 2;
-    if (!IS_DIGIT(text[at]) || !IS_E(text[at + 1]))
+    char copy[NUMBER_CHARS_MAX + 1];
+    if (chars > NUMBER_CHARS_MAX)
+        return 1;
+    memcpy(copy, number, chars);
+    copy[chars] = 0;
+    double read = PyOS_string_to_double(copy, NULL, NULL);
+    if (read == -1.0 && PyErr_Occurred())
+        PyErr_Clear();
+    return isinf(read) != 0;
+}
+
+/* -- the walk through a value */
+
+typedef struct {
+    Text end;
+    Py_ssize_t depth_max;
+    Py_ssize_t chars_max; /* of a number */
+} Walk;
+
+static Text
+skip_spaces(const Walk *walk, Text at)
+{
+    while (at < walk->end && IS_SPACE(*at))
+        at++;
+    return at;
+}
+
+/* The position behind one character of UTF-8 that is not ASCII; NULL if it is not valid. */
+static Text
+skip_wide(const Walk *walk, Text at)
+{
+    unsigned char first = *at, least = 0x80, most = 0xBF;
+    int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+    if (first < 0xC2 || first > 0xF4 || walk->end - at <= more)
+        return NULL;
+    if (first == 0xE0)
+        least = 0xA0; /* else it would be too long a form */
+    else if (first == 0xED)
+        most = 0x9F; /* else a surrogate */
+    else if (first == 0xF0)
+        least = 0x90;
+    else if (first == 0xF4)
+        most = 0x8F; /* else beyond Unicode */
+    if (at[1] < least || at[1] > most)
+        return NULL;
+    for (int index = 2; index <= more; index++)
+        if ((at[index] & 0xC0) != 0x80)
+            return NULL;
+    return at + more + 1;
+}
+
+/* The number of four hexadecimal digits, -1 if there are none. */
+static int
+read_hex(const Walk *walk, Text at)
+{
+    int number = 0;
+    if (walk->end - at < 4)
+        return -1;
+    for (int index = 0; index < 4; index++) {
+        unsigned char c = at[index], letter = c | 0x20;
+        if (IS_DIGIT(c))
+            number = number * 16 + c - '0';
+        else if (letter >= 'a' && letter <= 'f')
+            number = number * 16 + letter - 'a' + 10;
+        else
+            return -1;
+    }
+    return number;
+}
+
+/* The position behind an escape whose backslash is at `at`; NULL if it is not valid, or half of a surrogate pair. */
+static Text
+skip_escape(const Walk *walk, Text at)
+{
+    if (walk->end - at < 2)
+        return NULL;
+    if (at[1] != 'u')
+        return at[1] && strchr("\"\\/bfnrt", at[1]) ? at + 2 : NULL;
+    int unit = read_hex(walk, at + 2);
+    if (unit < 0 || (unit >= 0xDC00 && unit < 0xE000))
+        return NULL;
+    at += 6;
+    if (unit < 0xD800 || unit >= 0xE000)
+        return at;
+    if (walk->end - at < 6 || at[0] != '\\' || at[1] != 'u')
+        return NULL;
+    unit = read_hex(walk, at + 2);
+    return unit >= 0xDC00 && unit < 0xE000 ? at + 6 : NULL;
+}
+
+#define EACH_BYTE 0x0101010101010101u
+#define HIGH_BITS 0x8080808080808080u
+#define HAS_ZERO(word) (((word) - EACH_BYTE) & ~(word))
+
+/* Tell whether one of eight characters is not ASCII, a quotation mark, a backslash or a control character. */
+static int
+has_special(uint64_t word)
+{
+    return ((word | HAS_ZERO(word ^ (EACH_BYTE * '"')) | HAS_ZERO(word ^ (EACH_BYTE * '\\')) |
+             ((word - EACH_BYTE * 0x20) & ~word)) & HIGH_BITS) != 0;
+}
+
+/* The position behind a string whose quotation mark is at `at`; NULL if it is not valid. */
+static Text
+skip_string(const Walk *walk, Text at)
+{
+    at++;
+    while (at < walk->end) {
+        uint64_t word;
+        while (walk->end - at >= 8 && (memcpy(&word, at, 8), !has_special(word)))
+            at += 8;
+        while (at < walk->end && *at >= 0x20 && *at < 0x80 && *at != '"' && *at != '\\')
+            at++;
+        if (at == walk->end || *at < 0x20)
+            return NULL;
+        if (*at == '"')
+            return at + 1;
+        at = *at == '\\' ? skip_escape(walk, at) : skip_wide(walk, at);
+        if (at == NULL)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* The position behind at least one digit; NULL if there is none. */
+static Text
+skip_digits(const Walk *walk, Text at)
+{
+    Text first = at;
+    while (at < walk->end && IS_DIGIT(*at))
+        at++;
+    return at > first ? at : NULL;
+}
+
+/* The position behind a number; NULL if it is not valid, too long or too big. */
+static Text
+skip_number(const Walk *walk, Text at)
+{
+    Text first = at, exponent;
+    int may_be_big = 0;
+    if (*at == '-')
+        at++;
+    if (at < walk->end && *at == '0')
+        at++;
+    else if ((at = skip_digits(walk, at)) == NULL)
+        return NULL;
+    if (at < walk->end && *at == '.' && (at = skip_digits(walk, at + 1)) == NULL)
+        return NULL;
+    if (at < walk->end && IS_E(*at)) {
+        exponent = ++at;
+        if (at < walk->end && (*at == '+' || *at == '-'))
+            at++;
+        if ((at = skip_digits(walk, at)) == NULL)
+            return NULL;
+        may_be_big = *exponent != '-' && at - exponent >= 3;
+    }
+    if (at - first > walk->chars_max)
+        return NULL;
+    if ((may_be_big || at - first > SAFE_CHARS) && is_beyond_double(first, at - first))
+        return NULL;
+    return at;
+}
+
+/* The position behind a value that begins at `at`, `depth` brackets deep; NULL if it is not valid. */
+static Text
+skip_value(const Walk *walk, Text at, Py_ssize_t depth)
+{
+    if (at >= walk->end)
+        return NULL;
+    switch (*at) {
+    case '"':
+        return skip_string(walk, at);
+    case 't':
+        return walk->end - at >= 4 && memcmp(at, "true", 4) == 0 ? at + 4 : NULL;
+    case 'n':
+        return walk->end - at >= 4 && memcmp(at, "null", 4) == 0 ? at + 4 : NULL;
+    case 'f':
+        return walk->end - at >= 5 && memcmp(at, "false", 5) == 0 ? at + 5 : NULL;
+    case '{':
+    case '[':
+        break;
+    default:
+        return IS_DIGIT(*at) || *at == '-' ? skip_number(walk, at) : NULL;
+    }
+    int is_object = *at == '{';
+    unsigned char closing = is_object ? '}' : ']';
+    if (depth >= walk->depth_max)
+        return NULL;
+    at = skip_spaces(walk, at + 1);
+    if (at < walk->end && *at == closing)
+        return at + 1;
+    for (;;) {
+        if (is_object) {
+            if (at >= walk->end || *at != '"' || (at = skip_string(walk, at)) == NULL)
+                return NULL;
+            at = skip_spaces(walk, at);
+            if (at >= walk->end || *at != ':')
+                return NULL;
+            at = skip_spaces(walk, at + 1);
+        }
+        if ((at = skip_value(walk, at, depth + 1)) == NULL)
+            return NULL;
+        at = skip_spaces(walk, at);
+        if (at >= walk->end || (*at != ',' && *at != closing))
+            return NULL;
+        if (*at == closing)
+            return at + 1;
+        at = skip_spaces(walk, at + 1);
+    }
+}
+
+/* -- messages */
+
+typedef struct {
+    const char *text;
+    size_t size;
+} Name;
+#define NAME(text) {text, sizeof(text) - 1}
+
+enum {
+    MEMBER_ID,
+    MEMBER_METHOD,
+    MEMBER_PARAMS,
+    MEMBER_RESULT,
+    MEMBER_ERROR,
+    MEMBER_JSONRPC,
+    MEMBERS,
+};
+static const Name MEMBER_NAMES[MEMBERS] = {
+    NAME("id"), NAME("method"), NAME("params"), NAME("result"), NAME("error"), NAME("jsonrpc"),
+};
+
+/* In the order of the fields of jsonrpc.Params, then of jsonrpc.MetaParams. */
+enum {
+    PARAM_PATH,
+    PARAM_VALUE,
+    PARAM_ARGS,
+    PARAM_TIMEOUT,
+    PARAM_VALUE_AS_RESULT,
+    PARAM_FETCH_ONLY,
+    PARAM_ACCESS,
+    PARAM_SCHEMA,
+    PARAM_ELEMENT,
+    PARAM_TS,
+    PARAM_QUALITY,
+    PARAM_PAST,
+    PARAM_CHECK,
+    PARAMS,
+};
+#define META_PARAMS (PARAMS - PARAM_TS)
+static const Name PARAM_NAMES[PARAMS] = {
+    NAME("path"),   NAME("value"),  NAME("args"),    NAME("timeout"), NAME("valueAsResult"), NAME("fetchOnly"),
+    NAME("access"), NAME("schema"), NAME("element"), NAME("ts"),      NAME("quality"),       NAME("past"),
+    NAME("check"),
+};
+
+/* The services whose parameters are handed out one by one; those of others stay one text. */
+enum { FREQUENT = 5 };
+static const Name FREQUENT_NAMES[FREQUENT] = {NAME("change"), NAME("set"), NAME("call"), NAME("add"), NAME("remove")};
+
+typedef struct {
+    Text start; /* NULL: not given */
+    Text end;
+} Part;
+
+typedef struct {
+    Part member[MEMBERS];
+    Part param[PARAMS];
+} Found;
+
+/* The index of a text among names, or their count. */
+static int
+find_name(const Name *names, int count, Text text, size_t size)
+{
+    int index = 0;
+    while (index < count && (names[index].size != size || memcmp(names[index].text, text, size) != 0))
+        index++;
+    return index;
+}
+
+/* Keys without a name here. An object with more of them is left to Python. */
+#define OTHERS_MAX 16
+typedef struct {
+    Part key[OTHERS_MAX];
+    int count;
+} Others;
+
+/* Note a key; 0 if it is there already, or cannot be compared because of its escapes. */
+static int
+note_other(Others *others, Text key, size_t size)
+{
+    if (others->count == OTHERS_MAX || memchr(key, '\\', size) != NULL)
         return 0;
-    if (digits < size && text[digits] == '+')
-        digits++;
-    return digits + 2 < size && IS_DIGIT(text[digits]) && IS_DIGIT(text[digits + 1]) && IS_DIGIT(text[digits + 2]);
+    for (int index = 0; index < others->count; index++) {
+        const Part *other = &others->key[index];
+        if ((size_t)(other->end - other->start) == size && memcmp(other->start, key, size) == 0)
+            return 0;
+    }
+    others->key[others->count++] = (Part){key, key + size};
+    return 1;
+}
+
+/* Walk through an object and note its parts that have names, and those of the parameters in it if `found` is given.
+ * NULL if it is not valid or has a key twice. */
+static Text
+walk_object(const Walk *walk, Text at, Py_ssize_t depth, const Name *names, int count, Part *parts, Found *found)
+{
+    Others others = {.count = 0};
+    if (depth >= walk->depth_max)
+        return NULL;
+    at = skip_spaces(walk, at + 1);
+    if (at < walk->end && *at == '}')
+        return at + 1;
+    for (;;) {
+        Text key = at + 1;
+        if (at >= walk->end || *at != '"' || (at = skip_string(walk, at)) == NULL)
+            return NULL;
+        size_t size = at - 1 - key;
+        int index = find_name(names, count, key, size);
+        if (index < count ? parts[index].start != NULL : !note_other(&others, key, size))
+            return NULL;
+        at = skip_spaces(walk, at);
+        if (at >= walk->end || *at != ':')
+            return NULL;
+        Text start = at = skip_spaces(walk, at + 1);
+        if (found != NULL && index == MEMBER_PARAMS && at < walk->end && *at == '{')
+            at = walk_object(walk, at, depth + 1, PARAM_NAMES, PARAMS, found->param, NULL);
+        else
+            at = skip_value(walk, at, depth + 1);
+        if (at == NULL)
+            return NULL;
+        if (index < count)
+            parts[index] = (Part){start, at};
+        at = skip_spaces(walk, at);
+        if (at >= walk->end || (*at != ',' && *at != '}'))
+            return NULL;
+        if (*at == '}')
+            return at + 1;
+        at = skip_spaces(walk, at + 1);
+    }
+}
+
+/* Check a text and find the parts of its message; 0 if it has a fault or a rare form. */
+static int
+find_parts(Text text, Py_ssize_t size, Py_ssize_t depth_max, Py_ssize_t chars_max, Found *found)
+{
+    Walk walk = {text + size, depth_max, chars_max};
+    memset(found, 0, sizeof *found);
+    Text at = skip_spaces(&walk, text);
+    if (at == walk.end || *at != '{')
+        return 0;
+    at = walk_object(&walk, at, 0, MEMBER_NAMES, MEMBERS, found->member, found);
+    if (at == NULL || skip_spaces(&walk, at) != walk.end)
+        return 0;
+    Part *id = &found->member[MEMBER_ID], *method = &found->member[MEMBER_METHOD];
+    if (id->start != NULL && *id->start == 'n')
+        id->start = NULL; /* null */
+    if (method->start != NULL && *method->start == 'n')
+        method->start = NULL;
+    if (id->start != NULL && *id->start != '"' && *id->start != '-' && !IS_DIGIT(*id->start))
+        return 0;
+    if (method->start == NULL)
+        return found->member[MEMBER_RESULT].start != NULL || found->member[MEMBER_ERROR].start != NULL;
+    return *method->start == '"' && memchr(method->start, '\\', method->end - method->start) == NULL;
+}
+
+/* -- messages as Python objects */
+
+typedef struct {
+    PyObject *message; /* the types that intake.py gives, see bind */
+    PyObject *params;
+    PyObject *meta;
+    PyObject *unset;
+    PyObject *decode_text;
+    PyObject *absent;
+    PyObject *frequent[FREQUENT];
+} State;
+
+/* A part as bytes, empty if it is not given. */
+static PyObject *
+make_bytes(const State *state, const Part *part)
+{
+    if (part->start == NULL)
+        return Py_NewRef(state->absent);
+    return PyBytes_FromStringAndSize((const char *)part->start, part->end - part->start);
+}
+
+/* A part that is a string, as str. */
+static PyObject *
+make_text(const State *state, const Part *part)
+{
+    Py_ssize_t size = part->end - part->start;
+    if (memchr(part->start, '\\', size) == NULL)
+        return PyUnicode_DecodeUTF8((const char *)part->start + 1, size - 2, "strict");
+    PyObject *text = make_bytes(state, part);
+    PyObject *decoded = text == NULL ? NULL : PyObject_CallFunctionObjArgs(state->decode_text, text, NULL);
+    Py_XDECREF(text);
+    return decoded;
 }
 
 static PyObject *
-has_big_exponent(PyObject *Py_UNUSED(module), PyObject *value)
+make_meta(const State *state, const Found *found)
 {
-    char *bytes;
+    PyObject *parts[META_PARAMS] = {NULL}, *meta = NULL;
+    int index = 0;
+    while (index < META_PARAMS && (parts[index] = make_bytes(state, &found->param[PARAM_TS + index])) != NULL)
+        index++;
+    if (index == META_PARAMS)
+        meta = PyObject_CallFunctionObjArgs(state->meta, parts[0], parts[1], parts[2], parts[3], NULL);
+    for (index = 0; index < META_PARAMS; index++)
+        Py_XDECREF(parts[index]);
+    return meta;
+}
+
+static PyObject *
+make_params(const State *state, const Found *found)
+{
+    PyObject *parts[PARAM_TS + 1] = {NULL}, *params = NULL;
+    int index, details = 0, has_meta = 0;
+    for (index = PARAM_TIMEOUT; index < PARAM_TS; index++)
+        details |= found->param[index].start != NULL;
+    for (index = PARAM_TS; index < PARAMS; index++)
+        has_meta |= found->param[index].start != NULL;
+    int count = details || has_meta ? PARAM_TS : PARAM_TIMEOUT;
+    parts[0] = found->param[PARAM_PATH].start == NULL ? Py_NewRef(state->unset)
+                                                      : make_text(state, &found->param[PARAM_PATH]);
+    int failed = parts[0] == NULL;
+    for (index = 1; index < count && !failed; index++)
+        failed = (parts[index] = make_bytes(state, &found->param[index])) == NULL;
+    if (!failed && has_meta)
+        failed = (parts[count++] = make_meta(state, found)) == NULL;
+    if (!failed)
+        /* The first NULL ends the arguments. */
+        params = PyObject_CallFunctionObjArgs(state->params, parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
+                                              parts[6], parts[7], parts[8], parts[9], NULL);
+    for (index = 0; index < count; index++)
+        Py_XDECREF(parts[index]);
+    return params;
+}
+
+static PyObject *
+make_response(const State *state, const Found *found)
+{
+    PyObject *id = make_bytes(state, &found->member[MEMBER_ID]);
+    PyObject *result = make_bytes(state, &found->member[MEMBER_RESULT]);
+    PyObject *error = make_bytes(state, &found->member[MEMBER_ERROR]);
+    PyObject *version = make_bytes(state, &found->member[MEMBER_JSONRPC]);
+    PyObject *response = NULL;
+    if (id != NULL && result != NULL && error != NULL && version != NULL)
+        response = PyObject_CallFunctionObjArgs(state->message, id, Py_None, Py_None, version, state->absent, result,
+                                                error, NULL);
+    Py_XDECREF(id);
+    Py_XDECREF(result);
+    Py_XDECREF(error);
+    Py_XDECREF(version);
+    return response;
+}
+
+static PyObject *
+make_request(const State *state, const Found *found, PyObject *method, PyObject *params, const Part *body_part)
+{
+    PyObject *id = make_bytes(state, &found->member[MEMBER_ID]);
+    PyObject *version = make_bytes(state, &found->member[MEMBER_JSONRPC]);
+    PyObject *body = make_bytes(state, body_part);
+    PyObject *request = NULL;
+    if (id != NULL && version != NULL && body != NULL)
+        request = PyObject_CallFunctionObjArgs(state->message, id, method, params, version, body, NULL);
+    Py_XDECREF(id);
+    Py_XDECREF(version);
+    Py_XDECREF(body);
+    return request;
+}
+
+/* A request or notification; None if its service is frequent and its parameters have a rare form. */
+static PyObject *
+make_frequent(const State *state, const Found *found, int index)
+{
+    static const Part none = {NULL, NULL};
+    const Part *params = &found->member[MEMBER_PARAMS], *path = &found->param[PARAM_PATH];
+    if (params->start == NULL || *params->start == 'n')
+        return make_request(state, found, state->frequent[index], Py_None, &none);
+    if (*params->start != '{' || (path->start != NULL && *path->start != '"'))
+        Py_RETURN_NONE;
+    PyObject *made = make_params(state, found);
+    if (made == NULL)
+        return NULL;
+    PyObject *request = make_request(state, found, state->frequent[index], made, &none);
+    Py_DECREF(made);
+    return request;
+}
+
+static PyObject *
+read_message(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    char *text;
     Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0)
+    Found found;
+    const State *state = PyModule_GetState(module);
+    if (count != 3 || state->message == NULL) {
+        PyErr_SetString(PyExc_TypeError, "read_message(text: bytes, depth_max: int, chars_max: int), after bind");
         return NULL;
-    const unsigned char *text = (const unsigned char *)bytes;
-    for (Py_ssize_t start = 0; start < size - 1; start += BLOCK) {
-        Py_ssize_t stop = start + BLOCK < size - 1 ? start + BLOCK : size - 1;
-        unsigned char found = 0;
-        /* Without a branch, so that the compiler can look at many bytes at once. */
-        for (Py_ssize_t at = start; at < stop; at++)
-            found |= IS_DIGIT(text[at]) & IS_E(text[at + 1]);
-        if (!found)
-            continue;
-        for (Py_ssize_t at = start; at < stop; at++)
-            if (is_exponent(text, at, size))
-                Py_RETURN_TRUE;
     }
-    Py_RETURN_FALSE;
-}
-
-static int
-is_of_number(unsigned char c)
-{
-    return IS_DIGIT(c) || c == '.' || c == '-' || c == '+' || IS_E(c);
-}
-
-/* A run of more than so many bytes of which numbers consist. It covers one in so many positions at least, so that only
- * these and what is around them need be looked at. */
-static int
-runs_longer_than(const unsigned char *text, Py_ssize_t size, Py_ssize_t longest)
-{
-    Py_ssize_t at = longest;
-    while (at < size) {
-        Py_ssize_t first = at, end = at;
-        while (first > 0 && is_of_number(text[first - 1]) && at - first <= longest)
-            first--;
-        while (end < size && is_of_number(text[end]) && end - first <= longest)
-            end++;
-        if (end > at && end - first > longest)
-            return 1;
-        at = (end > at ? end : at) + longest + 1;
-    }
-    return 0;
-}
-
-static PyObject *
-has_long_run(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    const char *bytes;
-    Py_ssize_t size, longest;
-    if (!PyArg_ParseTuple(args, "y#n:has_long_run", &bytes, &size, &longest))
+    Py_ssize_t depth_max = PyLong_AsSsize_t(args[1]), chars_max = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[0], &text, &size) < 0)
         return NULL;
-    return PyBool_FromLong(runs_longer_than((const unsigned char *)bytes, size, longest));
+    if (!find_parts((Text)text, size, depth_max, chars_max, &found))
+        Py_RETURN_NONE;
+    const Part *method = &found.member[MEMBER_METHOD];
+    if (method->start == NULL)
+        return make_response(state, &found);
+    int index = find_name(FREQUENT_NAMES, FREQUENT, method->start + 1, method->end - method->start - 2);
+    if (index < FREQUENT)
+        return make_frequent(state, &found, index);
+    const Part *body = &found.member[MEMBER_PARAMS];
+    if (body->start != NULL && *body->start == '[')
+        Py_RETURN_NONE; /* perhaps by position */
+    PyObject *name = make_text(state, method);
+    if (name == NULL)
+        return NULL;
+    PyObject *request = make_request(state, &found, name, Py_None, body);
+    Py_DECREF(name);
+    return request;
 }
 
-/* The position behind a string whose quotation mark is at `at`. */
+/* -- scans of texts that may not be JSON */
+
+/* The position behind a string whose quotation mark is at `at`, or the end. */
 static Py_ssize_t
-after_string(const unsigned char *text, Py_ssize_t at, Py_ssize_t size)
+after_string(Text text, Py_ssize_t at, Py_ssize_t size)
 {
     for (at++; at < size && text[at] != '"'; at++)
         if (text[at] == '\\')
@@ -96,12 +579,8 @@ after_string(const unsigned char *text, Py_ssize_t at, Py_ssize_t size)
     return at + 1;
 }
 
-/* Both brackets differ in one bit from their twin: an opening one is '{' with that bit set, a closing one '}'. */
-#define IS_OPENING(c) (((c) | 0x20) == '{')
-#define IS_CLOSING(c) (((c) | 0x20) == '}')
-
 static int
-opens_more_than(const unsigned char *text, Py_ssize_t size, Py_ssize_t many)
+opens_more_than(Text text, Py_ssize_t size, Py_ssize_t many)
 {
     Py_ssize_t count = 0;
     for (Py_ssize_t start = 0; start < size && count <= many; start += 128) {
@@ -117,7 +596,7 @@ opens_more_than(const unsigned char *text, Py_ssize_t size, Py_ssize_t many)
 
 /* The number of opening brackets minus that of closing ones. */
 static Py_ssize_t
-balance_of(const unsigned char *text, Py_ssize_t size)
+balance_of(Text text, Py_ssize_t size)
 {
     Py_ssize_t balance = 0;
     for (Py_ssize_t start = 0; start < size; start += 64) {
@@ -137,7 +616,7 @@ is_too_deep(PyObject *Py_UNUSED(module), PyObject *args)
     Py_ssize_t size, depth_max, depth = 0, deepest = 0, at = 0;
     if (!PyArg_ParseTuple(args, "y#n:is_too_deep", &bytes, &size, &depth_max))
         return NULL;
-    const unsigned char *text = (const unsigned char *)bytes;
+    Text text = (Text)bytes;
     if (!opens_more_than(text, size, depth_max))
         Py_RETURN_FALSE;
     while (at < size) {
@@ -168,7 +647,7 @@ count_outer(PyObject *Py_UNUSED(module), PyObject *args)
     Py_ssize_t size, depth = 0, count = 0, at = 0;
     if (!PyArg_ParseTuple(args, "y#i:count_outer", &bytes, &size, &separator))
         return NULL;
-    const unsigned char *text = (const unsigned char *)bytes;
+    Text text = (Text)bytes;
     while (at < size) {
         unsigned char c = text[at];
         if (c == '"') {
@@ -182,72 +661,140 @@ count_outer(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromSsize_t(count);
 }
 
-/* Plain: ASCII, no more opening brackets than may be nested, no number that may be too big or too long.
- * One pass, in blocks whose brackets a byte can count. */
 static int
-is_plain(const unsigned char *text, Py_ssize_t size, Py_ssize_t depth_max, Py_ssize_t longest)
+is_of_number(unsigned char c)
 {
-    Py_ssize_t opening = 0;
-    for (Py_ssize_t start = 0; start < size; start += 128) {
-        Py_ssize_t stop = start + 128 < size ? start + 128 : size;
-        unsigned char seen = 0, exponents = 0, brackets = 0;
-        /* Without a branch, so that the compiler can look at many bytes at once. Bytes objects end with a NUL. */
-        for (Py_ssize_t at = start; at < stop; at++) {
-            seen |= text[at];
-            exponents |= IS_DIGIT(text[at]) & IS_E(text[at + 1]);
-            brackets += IS_OPENING(text[at]);
-        }
-        opening += brackets;
-        if (seen & 0x80 || opening > depth_max)
-            return 0;
-        for (Py_ssize_t at = start; exponents && at < stop; at++)
-            if (is_exponent(text, at, size))
-                return 0;
+    return IS_DIGIT(c) || c == '.' || c == '-' || c == '+' || IS_E(c);
+}
+
+/* Tell whether a run of characters of numbers has an exponent of three digits or more that is not negative. */
+static int
+has_big_exponent(Text run, Py_ssize_t chars)
+{
+    for (Py_ssize_t at = 0; at + 3 < chars; at++) {
+        Py_ssize_t digits = at + 1 + (run[at + 1] == '+');
+        if (IS_E(run[at]) && digits + 2 < chars && IS_DIGIT(run[digits]) && IS_DIGIT(run[digits + 1]) &&
+            IS_DIGIT(run[digits + 2]))
+            return 1;
     }
-    return size <= longest || !runs_longer_than(text, size, longest);
+    return 0;
 }
 
 static PyObject *
-are_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+judge_numbers(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (count != 4 || !PyList_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "are_plain(texts: list[bytes], depth_max, longest, bytes_max)");
+    const char *bytes;
+    Py_ssize_t size, chars_max, at = 0;
+    if (!PyArg_ParseTuple(args, "y#n:judge_numbers", &bytes, &size, &chars_max))
         return NULL;
+    Text text = (Text)bytes;
+    long verdict = 0;
+    while (at < size) {
+        if (text[at] == '"') {
+            at = after_string(text, at, size);
+            continue;
+        }
+        Py_ssize_t start = at;
+        while (at < size && is_of_number(text[at]))
+            at++;
+        Py_ssize_t chars = at - start;
+        if (chars > chars_max)
+            return PyLong_FromLong(2);
+        if (verdict == 0 && (chars > SAFE_CHARS || has_big_exponent(text + start, chars)) &&
+            is_beyond_double(text + start, chars))
+            verdict = 1;
+        if (chars == 0)
+            at++;
     }
-    Py_ssize_t depth_max = PyLong_AsSsize_t(args[1]), longest = PyLong_AsSsize_t(args[2]);
-    Py_ssize_t left = PyLong_AsSsize_t(args[3]), texts = PyList_Size(args[0]);
-    if (PyErr_Occurred())
+    return PyLong_FromLong(verdict);
+}
+
+/* -- the module */
+
+static PyObject *
+bind(PyObject *module, PyObject *args)
+{
+    State *state = PyModule_GetState(module);
+    PyObject *message, *params, *meta, *unset, *decode_text;
+    if (!PyArg_ParseTuple(args, "OOOOO:bind", &message, &params, &meta, &unset, &decode_text))
         return NULL;
-    for (Py_ssize_t index = 0; index < texts; index++) {
-        char *text;
-        Py_ssize_t size;
-        if (PyBytes_AsStringAndSize(PyList_GetItem(args[0], index), &text, &size) < 0)
-            return NULL;
-        left -= size;
-        if (left < 0 || !is_plain((const unsigned char *)text, size, depth_max, longest))
-            Py_RETURN_FALSE;
+    PyObject *given[] = {message, params, meta, unset, decode_text};
+    PyObject **kept[] = {&state->message, &state->params, &state->meta, &state->unset, &state->decode_text};
+    for (int index = 0; index < 5; index++) {
+        PyObject *before = *kept[index];
+        *kept[index] = Py_NewRef(given[index]);
+        Py_XDECREF(before);
     }
-    Py_RETURN_TRUE;
+    Py_RETURN_NONE;
+}
+
+static int
+prepare(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    state->absent = PyBytes_FromStringAndSize(NULL, 0);
+    if (state->absent == NULL)
+        return -1;
+    for (int index = 0; index < FREQUENT; index++)
+        if ((state->frequent[index] = PyUnicode_InternFromString(FREQUENT_NAMES[index].text)) == NULL)
+            return -1;
+    return 0;
+}
+
+static int
+traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->message);
+    Py_VISIT(state->params);
+    Py_VISIT(state->meta);
+    Py_VISIT(state->unset);
+    Py_VISIT(state->decode_text);
+    return 0;
+}
+
+static int
+clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->message);
+    Py_CLEAR(state->params);
+    Py_CLEAR(state->meta);
+    Py_CLEAR(state->unset);
+    Py_CLEAR(state->decode_text);
+    Py_CLEAR(state->absent);
+    for (int index = 0; index < FREQUENT; index++)
+        Py_CLEAR(state->frequent[index]);
+    return 0;
 }
 
 static PyMethodDef functions[] = {
-    {"are_plain", (PyCFunction)(void (*)(void))are_plain, METH_FASTCALL,
-     "Tell whether no text of a list is worth a closer look, for its encoding, nesting or numbers."},
-    {"has_big_exponent", has_big_exponent, METH_O, "Whether bytes may have a number with an exponent of three digits."},
-    {"has_long_run", has_long_run, METH_VARARGS, "Whether bytes may have a number of more than so many characters."},
-    {"is_too_deep", is_too_deep, METH_VARARGS, "Whether brackets are balanced and nested more than so deep."},
+    {"bind", bind, METH_VARARGS, "Set the types of messages and parameters, the missing path and the decoder of texts."},
+    {"read_message", (PyCFunction)(void (*)(void))read_message, METH_FASTCALL,
+     "Return the checked message of a text, or None if it has a fault or a rare form."},
+    {"is_too_deep", is_too_deep, METH_VARARGS, "Tell whether brackets are balanced and nested more than so deep."},
     {"count_outer", count_outer, METH_VARARGS, "Count separators directly inside the outermost brackets."},
+    {"judge_numbers", judge_numbers, METH_VARARGS, "Return 2 for a number that is too long, 1 for one too big, else 0."},
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)prepare},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_scan",
+    .m_size = sizeof(State),
     .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
 };
 
 PyMODINIT_FUNC
 PyInit__scan(void)
 {
-    return PyModuleDef_Init(&module);
+    return PyModuleDef_Init(&definition);
 }

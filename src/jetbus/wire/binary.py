@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from jetbus.errors import InvalidRequest, JetError, UnknownService
+from jetbus.errors import InvalidRequest, UnknownService
 from jetbus.json_types import ErrorObject, Json
 from jetbus.wire import jsonrpc
+from jetbus.wire._texts import has_doubled_key, is_too_deep, is_utf8
 
 VERSION = (1, 0, 0)
 
@@ -325,7 +326,7 @@ def read_payload(frame: bytes, at: int, function: int) -> tuple[list[Any], bytes
         # Options are read by the daemon itself, so they are checked as strictly as a message of a JSON peer.
         if found[0] != JSON or options[:1] != b"{" or not is_json(options):
             raise BadFrame("options are a JSON object")
-        if jsonrpc.has_doubled_member(options):
+        if has_doubled_key(options):
             raise BadFrame("a key of the options is given twice")
     check_end(frame, at)
     return parts, options
@@ -361,10 +362,11 @@ def read_mime(found: bytes) -> str:
 
 def is_json(text: bytes) -> bool:
     """Return True if a text is valid JSON that can be forwarded to JSON peers."""
+    if not is_utf8(text) or is_too_deep(text, VALUE_DEPTH_MAX):
+        return False
     try:
-        jsonrpc.check_text(text, VALUE_DEPTH_MAX)
         msgspec.json.decode(text, type=Raw)
-    except (JetError, *jsonrpc.UNREADABLE):
+    except jsonrpc.UNREADABLE:
         return False
     return True
 

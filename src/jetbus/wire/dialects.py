@@ -16,16 +16,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import Raw
-
 from jetbus.json_types import Json
 from jetbus.wire import binary, jsonrpc, legacy
 from jetbus.wire.jsonrpc import Params
 
-TRUE = Raw(b"true")
+TRUE = b"true"
 NO_MEMBERS: Mapping[str, bytes] = MappingProxyType({})
 """Members of an element without a description."""
-_EMPTY = Raw(b"{}")
+_EMPTY = b"{}"
 _FETCH_ONLY = b',"fetchOnly":true'
 _NODE = b'{"type":"node"}'
 
@@ -132,7 +130,7 @@ def _node_by_names(names: Mapping[str, str]) -> NodeTail:
 
 
 def _args_or_empty(params: Params) -> bytes:
-    return bytes(params.args or _EMPTY)
+    return params.args or _EMPTY
 
 
 def _route_classic(kind: str, leaf: Leaf, params: Params) -> bytes:
@@ -150,7 +148,7 @@ def _route_node_jet_3(kind: str, leaf: Leaf, params: Params) -> bytes:
         "timeout": params.timeout,
     }
     # Members that the requester left out stay out: an owner may tell null from missing.
-    inner = b"".join(b',"%b":%b' % (name.encode(), bytes(raw)) for name, raw in members.items() if raw)
+    inner = b"".join(b',"%b":%b' % (name.encode(), raw) for name, raw in members.items() if raw)
     return b'"method":"%b","params":{"path":%b%b}}' % (kind.encode(), leaf.path_json, inner)
 
 
@@ -186,7 +184,7 @@ def _tail_legacy(kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
 
 
 def _route_legacy(kind: str, leaf: Leaf, params: Params) -> bytes:
-    inner = _args_or_empty(params) if kind == "call" else b"[" + bytes(params.value) + b"]"
+    inner = _args_or_empty(params) if kind == "call" else b"[" + params.value + b"]"
     return b'"method":' + leaf.path_json + b',"params":' + inner + b"}"
 
 
@@ -199,10 +197,10 @@ def _tail_binary(_kind: str, leaf: Leaf, _fetch_only: bool) -> bytes:
 
 def _route_binary(kind: str, leaf: Leaf, params: Params) -> bytes:
     if kind == "call":
-        args = binary.from_json(bytes(params.args)) if params.args else binary.EMPTY_BODY
+        args = binary.from_json(params.args) if params.args else binary.EMPTY_BODY
         return bytes((binary.CALL_METHOD,)) + leaf.key + args
     # The owner receives the type that its state has now, not what a JSON peer happens to send.
-    value = binary.from_json(bytes(params.value), leaf.body[0])
+    value = binary.from_json(params.value, leaf.body[0])
     options = binary.VALUE_AS_RESULT if params.valueAsResult == TRUE else b""
     return bytes((binary.SET_STATE,)) + leaf.key + value + options
 

@@ -1,9 +1,8 @@
-"""JSON-RPC messages: decoding, checks and responses.
+"""JSON-RPC messages: their types, their parts and responses.
 
-``decode_message`` reads a common request, notification or response in one pass and leaves parameters that are forwarded
-to other peers as raw bytes. Texts that it cannot read go to ``diagnose``, which reads the rarer forms and reports exact
-errors. Invariant: an accepted message is valid JSON in valid UTF-8, not nested deeper than allowed and without
-duplicate keys where the daemon reads them. Its parts can therefore be forwarded unchanged.
+Parts that are forwarded to other peers stay the bytes that were received. A ``Message`` is what the daemon handles; the
+daemon's ``intake`` makes it from a text that it has checked. An ``Envelope`` is a message whose members may still have
+any type. Nothing here checks encoding, nesting, numbers or doubled keys.
 """
 
 from __future__ import annotations
@@ -15,52 +14,61 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from jetbus.errors import InvalidRequest, MissingParam, ParamError, ParseError, WrongType
+from jetbus.errors import InvalidRequest, JetError, MissingParam, ParamError, ParseError, WrongType
 from jetbus.json_types import Json, JsonObject
-from jetbus.wire.nesting import count_outer, is_too_deep
 
 ABSENT = Raw(b"")
 """Value of a missing key; no JSON text is empty."""
-
 PARSE_ERROR_TEXT_MAX = 1000
 
 
+class MetaParams(Struct, gc=False, frozen=True):
+    """Parameters of an add or change that few owners send."""
+
+    ts: bytes = b""
+    quality: bytes = b""
+    past: bytes = b""
+    check: bytes = b""
+
+
+NO_META = MetaParams()
+
+
 class Params(Struct, gc=False):
-    """Parameters of the frequent services, decoded in one pass; all but the path stay raw."""
+    """Parameters of the frequent services. All but the path are JSON as it was received, empty if missing."""
 
     path: str | UnsetType = UNSET
-    value: Raw = ABSENT
-    args: Raw = ABSENT
-    timeout: Raw = ABSENT
-    valueAsResult: Raw = ABSENT  # noqa: N815
-    fetchOnly: Raw = ABSENT  # noqa: N815
-    access: Raw = ABSENT
-    schema: Raw = ABSENT
-    element: Raw = ABSENT
+    value: bytes = b""
+    args: bytes = b""
+    timeout: bytes = b""
+    valueAsResult: bytes = b""  # noqa: N815
+    fetchOnly: bytes = b""  # noqa: N815
+    access: bytes = b""
+    schema: bytes = b""
+    element: bytes = b""
+    meta: MetaParams = NO_META
 
 
 class Message(Struct, gc=False):
-    """A request (id and method), a notification (method) or a response (id and result or error)."""
+    """A request (id and method), a notification (method) or a response (result or error), checked in full."""
 
-    id: Raw = ABSENT
+    id: bytes = b""
     method: str | None = None
     params: Params | None = None
-    result: Raw = ABSENT
-    error: Raw = ABSENT
-    jsonrpc: Raw = ABSENT
+    """Parameters of a frequent service."""
+    jsonrpc: bytes = b""
+    body: bytes = b""
+    """Parameters of any other service, as JSON."""
+    result: bytes = b""
+    error: bytes = b""
+    unreadable: JetError | None = None
+    """Error for the requester in place of a response that it could not read."""
+    is_positional: bool = False
+    """True if the parameters were given by position, as peers of 2012 do."""
 
 
-class MetaParams(Struct, gc=False):
-    """Parameters of an add or change that few owners send. They are decoded apart, so that the others pay nothing."""
-
-    ts: Raw = ABSENT
-    quality: Raw = ABSENT
-    past: Raw = ABSENT
-    check: Raw = ABSENT
-
-
-class _MetaMessage(Struct, gc=False):
-    params: MetaParams | None = None
+FREQUENT = frozenset({"add", "remove", "change", "set", "call"})
+"""Services whose parameters are ``Params``."""
 
 
 class Envelope(Struct, gc=False):
@@ -74,97 +82,15 @@ class Envelope(Struct, gc=False):
     jsonrpc: Raw = ABSENT
 
 
-decode_message = msgspec.json.Decoder(Message).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 decode_members = msgspec.json.Decoder(list[Raw]).decode
+decode_text = msgspec.json.Decoder(str).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 encode = msgspec.json.encode
 
-NULL = Raw(b"null")
-_KEYS = [b'"%b"' % name.encode() for kind in (Message, Params, MetaParams) for name in kind.__struct_fields__]
-_META_KEY = re.compile(b"|".join(b'"%b"' % name.encode() for name in MetaParams.__struct_fields__) + rb"|\\").search
-COMMA, COLON = b",:"
+NULL = b"null"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Exceptions that decoding may raise."""
-
-
-class TooDeep(InvalidRequest):
-    """JSON text that is nested too deeply."""
-
-
-def check_text(text: bytes, depth_max: int) -> None:
-    """Raise if raw parts of a text would forward invalid UTF-8 or nesting beyond ``depth_max`` to other peers.
-
-    Most texts are cheap to check: ASCII needs no decoding, and each level of nesting takes two bytes.
-    """
-    if not text.isascii():
-        try:
-            str(text, "utf-8")
-        except UnicodeDecodeError:
-            raise ParseError(_shown(text)) from None
-    if len(text) > 2 * depth_max and is_too_deep(text, depth_max):
-        raise TooDeep({"depthMax": depth_max}, f"nested deeper than {depth_max} levels")
-
-
-def has_doubled_key(text: bytes) -> bool:
-    """Return True if a key that the daemon reads occurs twice in a message or its parameters.
-
-    Keys inside values do not count; the daemon does not read values.
-    """
-    # A key could hide behind escapes; without any, a key that stands in the text once at most is not doubled.
-    if len(text) < LONG_BYTES and b"\\" not in text and all(text.count(key) < 2 for key in _KEYS):
-        return False
-    try:
-        fields = _decode_fields(text)
-    except UNREADABLE:
-        return False
-    # Decoding keeps the last of equal keys, so a duplicate makes fewer members than colons.
-    if count_outer(text, COLON) != len(fields):
-        return True
-    params = b"" + fields.get("params", ABSENT)
-    return params[:1] == b"{" and count_outer(params, COLON) != len(_decode_fields(params))
-
-
-LONG_BYTES = 2_000
-"""Texts from this length on are decoded into members, which is then faster than searching for every known key."""
-
-
-def has_doubled_member(text: bytes) -> bool:
-    """Return True if an object has a duplicate key; objects inside its values do not count."""
-    try:
-        return count_outer(text, COLON) != len(_decode_fields(text))
-    except msgspec.ValidationError:
-        return False  # not an object
-
-
-def count_members(text: bytes) -> int:
-    """Return the number of members of a batch without decoding it."""
-    return count_outer(text, COMMA) + 1
-
-
-def is_compact(text: bytes, message: Message) -> bool:
-    """Return True if a message consists of its usual parts only and so has no duplicate key.
-
-    The length of the text proves it. False proves nothing: there may be spaces or other keys.
-    """
-    params = message.params
-    if params is None:
-        size = len(message.result)
-        return size > 0 and len(text) == size + len(message.id) + RESULT_BYTES
-    method, path, size = message.method, params.path, len(params.value)
-    if not size:
-        size = len(params.args) - _ARGS_FOR_VALUE
-    if method is None or path is UNSET or size <= 0:
-        return False
-    if message.id:
-        size += len(message.id) + _ID_BYTES
-    return len(text) == size + len(method) + len(path) + _CHANGE_BYTES
-
-
-_CHANGE_BYTES = len('{"method":"","params":{"path":"","value":}}')
-_ID_BYTES = len('"id":,')
-_ARGS_FOR_VALUE = len("value") - len("args")
-RESULT_BYTES = len('{"id":,"result":}')
 
 
 class LoneSurrogate(ParseError):
@@ -176,18 +102,18 @@ class LoneSurrogate(ParseError):
 
 
 def diagnose(text: bytes) -> Envelope:
-    """Decode a text that ``decode_message`` refused, or raise the error to respond with."""
+    """Decode a message whose members may have any type, or raise the error to respond with."""
     try:
         return decode_envelope(text)
     except msgspec.ValidationError:
         pass  # not an object; the rest of the text has not been checked yet
     except UNREADABLE:
         request_id = _read_id_past_surrogates(text)
-        raise (LoneSurrogate(_shown(text), request_id) if request_id else ParseError(_shown(text))) from None
+        raise (LoneSurrogate(show(text), request_id) if request_id else ParseError(show(text))) from None
     try:
         loads(text)
     except ValueError:
-        raise ParseError(_shown(text)) from None
+        raise ParseError(show(text)) from None
     raise InvalidRequest(Raw(text))
 
 
@@ -209,15 +135,16 @@ def _read_id_past_surrogates(text: bytes) -> bytes:
     return b"" if _REPLACEMENT in request_id or not envelope.method else request_id
 
 
-def _shown(text: bytes) -> str:
+def show(text: bytes) -> str:
+    """Return as much of a text as the error about it repeats."""
     return text[:PARSE_ERROR_TEXT_MAX].decode("utf-8", "replace")
 
 
 def read_id(raw: Raw) -> bytes:
     """Return a request id unchanged, so that a response can repeat it; empty for a notification."""
-    if not raw or raw == NULL:
-        return b""
     text = bytes(raw)
+    if not text or text == NULL:
+        return b""
     if text[0] in ID_STARTS:
         return text
     raise BadId(Raw(text), "an id is a string or a number")
@@ -240,30 +167,24 @@ def read_method(raw: Raw) -> str:
     return name
 
 
-def read_params(raw: Raw) -> Params | None:
+def read_params(raw: Raw | bytes) -> Params | None:
     """Return the parameters of a frequent service."""
-    try:
-        return msgspec.json.decode(raw or NULL, type=Params | None)
-    except msgspec.ValidationError:
-        raise WrongType("path" if bytes(raw)[:1] == b"{" else "params") from None
+    if not raw or bytes(raw) == NULL:
+        return None
+    fields = read_fields(raw)
+    params = Params()
+    if "path" in fields:
+        params.path = read_text(fields["path"], "path")
+    for name in _PARTS & fields.keys():
+        setattr(params, name, bytes(fields[name]))
+    meta = {name: bytes(fields[name]) for name in _META_PARTS & fields.keys()}
+    if meta:
+        params.meta = MetaParams(**meta)
+    return params
 
 
-_decode_meta_message = msgspec.json.Decoder(_MetaMessage).decode
-NO_META = MetaParams()
-
-
-def read_meta_params(text: bytes) -> MetaParams:
-    """Return the rare parameters of an add or change from the text of its message; nearly always there are none."""
-    if _META_KEY(text) is None:  # a key may also be spelt with backslashes
-        return NO_META
-    try:
-        return _decode_meta_message(text).params or NO_META
-    except UNREADABLE:
-        return NO_META  # positional parameters, which do not have them
-
-
-read_meta_options = msgspec.json.Decoder(MetaParams).decode
-"""Function from the options of a binary message to the same parameters."""
+_PARTS = frozenset(Params.__struct_fields__) - {"path", "meta"}
+_META_PARTS = frozenset(MetaParams.__struct_fields__)
 
 
 def read_batch(text: bytes) -> list[bytes]:
@@ -271,11 +192,7 @@ def read_batch(text: bytes) -> list[bytes]:
     try:
         return [b"" + member for member in decode_members(text)]
     except UNREADABLE:
-        raise ParseError(_shown(text)) from None
-
-
-class NestedBatch(bytes):
-    """Batch inside a batch, which is refused in the order of the messages."""
+        raise ParseError(show(text)) from None
 
 
 def read_got(text: bytes, error: ParamError) -> Raw:
@@ -300,9 +217,9 @@ def _parse_int(digits: str) -> int | float:
 INT_DIGITS_MAX = 1000
 
 
-def read_object(raw: Raw, name: str = "params") -> JsonObject:
+def read_object(raw: Raw | bytes, name: str = "params") -> JsonObject:
     """Return parameters as Python values; missing parameters are an empty object."""
-    fields = loads(raw) if raw and raw != NULL else {}
+    fields = loads(raw) if raw and bytes(raw) != NULL else {}
     if not isinstance(fields, dict):
         raise WrongType(name)
     return fields
@@ -333,7 +250,7 @@ _decode_fetch_params = msgspec.json.Decoder(_FetchParams).decode
 _FETCH_MEMBERS = _FetchParams.__struct_fields__[1:]
 
 
-def read_fetch_params(raw: Raw) -> tuple[bytes, JsonObject]:
+def read_fetch_params(raw: bytes) -> tuple[bytes, JsonObject]:
     """Return the id of a fetch as JSON and its other parameters as Python values, decoded in one pass.
 
     Text is re-encoded, so that equal ids have equal bytes; a number stays as the peer wrote it.
@@ -360,7 +277,7 @@ def normalize_fetch_id(raw: Raw) -> bytes:
     raise WrongType("id")
 
 
-def read_fields(raw: Raw, name: str = "params") -> dict[str, Raw]:
+def read_fields(raw: Raw | bytes, name: str = "params") -> dict[str, Raw]:
     """Return the members of an object as raw JSON."""
     if not raw:
         raise MissingParam(name)
@@ -370,7 +287,7 @@ def read_fields(raw: Raw, name: str = "params") -> dict[str, Raw]:
         raise WrongType(name) from None
 
 
-def read_text(raw: Raw, name: str) -> str:
+def read_text(raw: Raw | bytes, name: str) -> str:
     """Return a parameter that must be a string."""
     try:
         return msgspec.json.decode(raw, type=str)
@@ -387,7 +304,7 @@ def encode_result(request_id: bytes, result: bytes) -> bytes:
     return b"".join((b'{"id":', request_id, b',"result":', result, b"}"))
 
 
-VERSION = Raw(b'"2.0"')
+VERSION = b'"2.0"'
 _WITH_VERSION = b',"jsonrpc":"2.0"'
 VERSION_MEMBER = b'"jsonrpc":"2.0",'
 """First member of requests and events for peers of 2012 that send it."""

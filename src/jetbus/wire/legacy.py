@@ -27,19 +27,19 @@ POSITIONS: dict[str, tuple[str, ...]] = {
 """Order of positional parameters. ``call`` also accepts its arguments one by one, ``echo`` accepts anything."""
 
 
-def name_params(method: str, params: Raw) -> Raw:
+def name_params(method: str, params: bytes) -> bytes:
     """Convert positional parameters to named ones."""
     members = decode_members(params)
     if method == "call":
-        return _encode(_name_call(members))
+        return encode(_name_call(members))
     names = POSITIONS.get(method)
     if names is None:
         if members:
             raise WrongType("params")
-        return Raw(b"{}")
+        return b"{}"
     if len(members) != len(names):
         raise WrongCount(f"[{','.join(names)}]")
-    return _encode(dict(zip(names, members, strict=True)))
+    return encode(dict(zip(names, members, strict=True)))
 
 
 def _name_call(members: list[Raw]) -> dict[str, Raw]:
@@ -97,7 +97,7 @@ class LegacyElement:
 
     __slots__ = ("is_method", "others", "schema", "value")
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: bytes) -> None:
         fields = read_fields(raw, "element")
         if "type" not in fields:
             raise MissingParam("element.type")
@@ -115,7 +115,7 @@ class Post:
 
     __slots__ = ("data", "others", "path", "schema", "type", "value")
 
-    def __init__(self, path: str, data: Raw, name: str = "data") -> None:
+    def __init__(self, path: str, data: bytes, name: str = "data") -> None:
         fields = read_fields(data, name)
         self.path = path
         self.data = bytes(data)
@@ -144,7 +144,7 @@ def schema_text(schema: bytes) -> bytes:
     return schema if schema[:1] == b'"' else encode(schema.decode())
 
 
-def read_post(params: Raw) -> Post:
+def read_post(params: bytes) -> Post:
     """Return the change in the parameters of a ``notify`` or ``post``."""
     fields = read_fields(params)
     if "path" not in fields:
