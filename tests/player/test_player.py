@@ -485,7 +485,7 @@ def test_what_cannot_be_played(plant: Path, tmp_path: Path) -> None:
         Player(plant, since=at_us(200))
     with pytest.raises(JournalError, match="is empty"):
         Player(recording(tmp_path / "empty", []))
-    with pytest.raises(JournalError, match="one bus, not 2"):
+    with pytest.raises(JournalError, match="journals of 2 buses"):
         Player(journal.open(plant, recording(tmp_path / "other", PLANT)))
     with pytest.raises(ValueError, match="invalid speed"):
         Player(plant, speed=-1)

@@ -21,7 +21,6 @@ from jetbus.cli.arguments import read_rule, read_rules
 from jetbus.cli.command import MINUS, is_bus_named
 from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.cli.target import Target
-from jetbus.errors import JetError
 from jetbus.journal.instants import is_local, read_instant, wall_clock_us, write_instant
 from jetbus.journal.journal_errors import (
     NEEDS_PYARROW,
@@ -34,26 +33,19 @@ from jetbus.journal.journal_errors import (
     NotRecorded,
 )
 from jetbus.journal.source import (
-    Ask,
     AskedAt,
     JournalRequest,
-    Pager,
+    JournalSource,
     PinnedRange,
-    Query,
-    Result,
     check_known,
     check_recorded,
-    is_dropped,
-    pin,
-    read_all,
+    open_folders,
     read_cuts,
-    read_span,
     read_time,
-    run_query,
 )
 from jetbus.journal.spreadsheet import format_time as format_time
 from jetbus.journal.spreadsheet import to_record as to_record
-from jetbus.json_types import Json, JsonObject
+from jetbus.json_types import Json
 from jetbus.peer.values import read_value
 from jetbus.rules import rule as make_rule
 
@@ -107,42 +99,32 @@ STAMPS = ("unit", "quality", "source_ts")
 """Members of a record that most states do not have; they get a column only where at least one has them."""
 
 
-class JournalSource:
+class BusSources:
     """The journals that a command asks: one of a daemon, or those in a folder, by the names of their buses.
 
-    Rows have the columns of the journal, with ``bus`` if there are several buses. All that one source is asked means
-    one moment: when the command began, or else when the source was made.
+    Rows have the columns of the journal, with ``bus`` if there are several buses. All that a command asks means one
+    moment: when it began.
     """
 
-    def __init__(
-        self, journals: Mapping[str | None, Ask], asked: AskedAt | None = None, *, page_rows: int | None = None
-    ) -> None:
-        self._journals = journals
-        self._page_rows = page_rows
-        """Rows requested per page; None leaves it to the daemon."""
-        self._asked = asked or AskedAt()
-
-    def _run(self, bus: str | None, query: Query[Result]) -> Result:
-        return run_query(query, self._journals[bus])
+    def __init__(self, sources: Mapping[str | None, JournalSource]) -> None:
+        self._sources = sources
 
     def pin(self, since: str | None = None, until: str | None = None) -> dict[str | None, PinnedRange]:
         """Return a range of time as each bus has it."""
-        return {bus: self._run(bus, pin(self._asked, since, until)) for bus in self._journals}
+        return {bus: source.pin(since, until) for bus, source in self._sources.items()}
 
     def as_of(self, instant: str, rules: Sequence[str] = ()) -> Rows:
         """Return the states and methods that existed at an instant and match one of the rules, or all of them."""
         found: dict[tuple[str | None, str], JournalRow] = {}
         for bus, span in self.pin(instant).items():
-            place: JsonObject = {"seq": span.seq_until - 1} if instant == "now" else {"instant": span.since_us}
             for rule in map(read_rule, rules or ("**",)):
-                wanted = rule if rules else None
-                table = self._run(bus, read_all(Pager("as_of", place, wanted, page_rows=self._page_rows)))
+                table = self._sources[bus].read_tree_at(span.make_place(instant), rule if rules else None)
                 found |= {(bus, row["path"]): row for row in self._name_bus(bus, table)}
         return list(found.values())
 
     def history(self, rule: str, spans: Mapping[str | None, PinnedRange]) -> Rows:
         """Return the adds, changes and removes of all paths that match a rule, oldest first, with path and unit."""
-        tables = {bus: self._run(bus, read_span(span, read_rule(rule), self._page_rows)) for bus, span in spans.items()}
+        tables = {bus: self._sources[bus].read_history(span, read_rule(rule)) for bus, span in spans.items()}
         return [row for bus, table in tables.items() for row in self._name_bus(bus, table)]
 
     @staticmethod
@@ -155,7 +137,7 @@ class JournalSource:
         problem: NotRecorded | None = None
         for bus, span in spans.items():
             try:
-                self._run(bus, check_known(span, read_rules(rules), listing))
+                self._sources[bus].run(check_known(span, read_rules(rules), listing))
                 return
             except NotRecorded as error:
                 # Another bus may have the path that is meant.
@@ -165,31 +147,26 @@ class JournalSource:
 
     def read_before(self, row: JournalRow, path: str) -> Rows:
         """Return the state at a path just before a row of its history; no row if it did not exist."""
-        pager = Pager("as_of", {"seq": row["seq"] - 1}, make_rule(equals=path), page_rows=self._page_rows)
         bus = row.get("bus")
-        return self._name_bus(bus, self._run(bus, read_all(pager)))
+        return self._name_bus(bus, self._sources[bus].read_tree_at({"seq": row["seq"] - 1}, make_rule(equals=path)))
 
     def read_cuts(self, spans: Mapping[str | None, PinnedRange]) -> dict[str | None, list[tuple[int, int]]]:
         """Return the cuts of each bus: the seq of each, and the last instant before it at which values were known."""
         # Without an end: what happens later may cut a value of the range.
-        return {bus: self._run(bus, read_cuts(span._replace(until_us=None))) for bus, span in spans.items()}
+        return {bus: self._sources[bus].run(read_cuts(span._replace(until_us=None))) for bus, span in spans.items()}
 
     def find_time_us(self, bus: str | None, seq: int) -> int | None:
         """Return the time of an event; None if the event was dropped."""
-        return self._run(bus, read_time(seq))
+        return self._sources[bus].run(read_time(seq))
 
 
-def open_folder(folder: str, asked: AskedAt | None = None) -> JournalSource:
+def open_folder(folder: str, asked: AskedAt | None = None) -> BusSources:
     """Open the journals in a folder, or in all that a pattern matches."""
-    import jetbus.journal
-    from jetbus.journal.source import FolderAnswers
-
-    journals = jetbus.journal.open(folder).split()
-    several = len(journals) > 1
-    return JournalSource({bus if several else None: FolderAnswers(one) for bus, one in journals.items()}, asked)
+    sources = open_folders(folder, asked or AskedAt())
+    return BusSources({bus if len(sources) > 1 else None: source for bus, source in sources.items()})
 
 
-def open_daemon(peer: SimplePeer, page_rows: int | None = None, asked: AskedAt | None = None) -> JournalSource:
+def open_daemon(peer: SimplePeer, page_rows: int | None = None, asked: AskedAt | None = None) -> BusSources:
     """Open the journal of a daemon."""
     # Only jetd keeps a journal; other daemons would just say that a method does not exist.
     peer.check_jetbus("look back")
@@ -197,13 +174,13 @@ def open_daemon(peer: SimplePeer, page_rows: int | None = None, asked: AskedAt |
     def ask(request: JournalRequest) -> Json:
         return read_value(peer.call(request.path, request.params))
 
-    return JournalSource({None: ask}, asked, page_rows=page_rows)
+    return BusSources({None: JournalSource(ask, asked or AskedAt(), page_rows=page_rows)})
 
 
 @contextmanager
 def open_source(
     bus: Target, folder: str | None, *instants: str | None, asked: AskedAt | None = None
-) -> Iterator[JournalSource]:
+) -> Iterator[BusSources]:
     """Open a journal: that in a folder if one is given, else the daemon's. Instants are checked first.
 
     They mean the moment ``asked``, by default now: before a connection is made, which may take its time.
@@ -241,7 +218,7 @@ def check_range(since: str | None, until: str | None, names: tuple[str, str] = (
         raise usage_error(f"the time range is reversed: {first}{since} is later than {last}{until}; swap them")
 
 
-def check_begin(source: JournalSource, instant: str | None) -> None:
+def check_begin(source: BusSources, instant: str | None) -> None:
     """Fail if an instant is before the first event of the journal, of which it knows nothing."""
     problem = None
     for span in source.pin(instant).values():
@@ -293,10 +270,6 @@ def explain_errors() -> Iterator[None]:
         raise Failure(escape(str(problem)), Code.NOT_FOUND) from None
     except JournalError as problem:
         raise Failure(str(problem)) from None
-    except JetError as problem:
-        if is_dropped(problem):
-            raise Failure(str(problem), Code.NOT_FOUND) from None
-        raise
 
 
 def insert_stamps(columns: Sequence[str], present: Collection[str]) -> list[str]:

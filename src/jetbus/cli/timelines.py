@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from jetbus.cli.aggregates import Reading
 from jetbus.cli.arguments import read_rules
-from jetbus.cli.journals import JournalSource, Rows
+from jetbus.cli.journals import BusSources, Rows
 from jetbus.journal.instants import read_instant
 from jetbus.journal.source import PinnedRange
 from jetbus.json_types import Json
@@ -29,9 +29,7 @@ RowTest: TypeAlias = "Callable[[JournalRow], bool]"
 class Timeline:
     """Values of one state between two instants, with the value that was in force at the beginning."""
 
-    def __init__(
-        self, source: JournalSource, path: str, span: PinnedRange, counts: RowTest = lambda _row: True
-    ) -> None:
+    def __init__(self, source: BusSources, path: str, span: PinnedRange, counts: RowTest = lambda _row: True) -> None:
         self._source, self._path, self._span, self._counts = source, path, span, counts
 
     def read(self, rows: Rows, cuts: Sequence[tuple[int, int]]) -> list[Reading]:

@@ -22,10 +22,10 @@ from jetbus.bus.replay import PastElement, PastEvent
 from jetbus.daemon.admin import read_any_rule
 from jetbus.errors import Internal, Invalid, JetError, LimitReached, NotAllowed, WrongType
 from jetbus.journal import pages
-from jetbus.journal.events import TREE_EVENTS
+from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.journal.log import Log
-from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA, JournalRow
+from jetbus.journal.segment import EVENTS, SCHEMA, JournalRow
 from jetbus.json_types import Json, JsonObject
 from jetbus.paths import DAEMON_NODE, is_daemons
 from jetbus.rules import EVERYTHING, Rule
@@ -162,10 +162,7 @@ class JournalApi:
         complete_us = self._journaling.writer.complete_us
         ((bus, offsets),) = self.journal.offsets().items()
         offsets["now"] = max(complete_us, offsets["now"] or 0) or None
-        size_bytes = sum(piece.bytes for piece in self.log.view().pieces)
-        return binary.encode_json_body(
-            jsonrpc.encode({"bus": bus, "id": self._journaling.writer.identity.id, **offsets, "bytes": size_bytes})
-        )
+        return binary.encode_json_body(jsonrpc.encode({"bus": bus, **offsets}))
 
     def range(self, args: MethodArgs) -> bytes:
         """Return a page of events from a seq or an instant on."""
@@ -178,6 +175,7 @@ class JournalApi:
             seq_until=args.number("seqUntil"),
             columns=args.names("columns", SCHEMA.names),
             events=args.names("events", EVENTS),
+            always=args.names("always", EVENTS),
             limit=args.limit(),
         )
         return binary.encode_typed_body(ARROW, page)
@@ -262,7 +260,7 @@ class Replay:
         seq = min(log.seq_at(log.instant_us(self._instant)), self._last_seq)
         self._next_seq = seq + 1
         count = 0
-        for batch in self._read(("seq",), REPLAYED_EVENTS):
+        for batch in self._read(("seq",)):
             count += batch.num_rows
             self._api.check_count(count)
         return self._api.check_size(journal.as_of(rule=self._rule, seq=seq, missing_ok=True))
@@ -282,23 +280,21 @@ class Replay:
     def _read_events(self, bytes_left: int) -> list[PastEvent]:
         events: list[tuple[int, PastEvent]] = []
         end_seq = self._last_seq
-        for batch in self._read(None, REPLAYED_EVENTS):
+        for batch in self._read(None):
             rows, size_bytes = pages.measure_rows(batch, bytes_left)
             events += map(_convert_row, batch.slice(0, rows).to_pylist())
             bytes_left -= size_bytes
             if rows < batch.num_rows or bytes_left <= 0:
                 end_seq = events[-1][0]
                 break
-        # Starts and stops have no path, so no rule matches them; they are read separately.
-        for batch in self._api.journal.read(None, seq=self._next_seq, seq_until=end_seq + 1, events=CLEARING_EVENTS):
-            events += map(_convert_row, batch.to_pylist())
         self._next_seq = end_seq + 1
-        events.sort(key=lambda pair: pair[0])
         return [event for _, event in events]
 
-    def _read(self, columns: Sequence[str] | None, events: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _read(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         seqs = {"seq": self._next_seq, "seq_until": self._last_seq + 1}
-        return self._api.journal.read(self._rule, **seqs, columns=columns, events=events)
+        return self._api.journal.read(
+            self._rule, **seqs, columns=columns, events=REPLAYED_EVENTS, always=CLEARING_EVENTS
+        )
 
 
 _METHODS: dict[str, Callable[[JournalApi, MethodArgs], bytes]] = {

@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetbus.journal.events import CLEARING_EVENTS
 from jetbus.journal.instants import write_instant
-from jetbus.journal.segment import CLEARING_EVENTS, END_OF_STREAM, EVENTS, KINDS, PLAIN, SCHEMA, STAMPED, Layout
+from jetbus.journal.segment import END_OF_STREAM, EVENTS, KINDS, PLAIN, SCHEMA, STAMPED, Layout
 
 BATCH_EVENTS_MAX = 65_536
 """Events in a record batch, at most."""

@@ -11,3 +11,5 @@ CUTS = ("stop", "start", "gap")
     start   the daemon started, without a stop before if it was killed
     gap     the journal missed events, since the disk refused them
 """
+CLEARING_EVENTS = ("start", "stop")
+"""Events after which the tree is empty."""

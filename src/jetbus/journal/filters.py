@@ -9,7 +9,7 @@ starts with ``$``, and a value test never holds for an element without a value, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
@@ -224,7 +224,10 @@ class EventFilter:
             tests.append(mask)
         selected = _filter_rows(batch, _combine(tests)) if tests else batch
         if self.looks_at_values and selected.num_rows and self.rule is not None:
-            selected = _filter_rows(selected, mask_values(self.rule, selected.column("value")))
+            passed = mask_values(self.rule, selected.column("value"))
+            if self.always:
+                passed = pc.or_(passed, match_any(selected.column("event"), self.always))
+            selected = _filter_rows(selected, passed)
         return selected
 
     def _range_tests(self, batch: pa.RecordBatch) -> list[pa.BooleanArray]:
@@ -247,11 +250,13 @@ class EventFilter:
         return tests
 
 
-def select_events(events: pa.Table, rule: Rule) -> pa.Table:
-    """Return the events of a table with ``path`` and ``value`` that match a rule."""
-    wanted = EventFilter(rule)
-    batches = [wanted.select_rows(batch, wanted.mask_by_first_columns(batch)) for batch in events.to_batches()]
-    return pa.Table.from_batches(batches, events.schema)
+def select_events(
+    batches: Iterable[pa.RecordBatch], rule: Rule, always: Iterable[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events that match a rule or are of the kinds ``always``, given event, path and value."""
+    wanted = EventFilter(rule, always=always)
+    for batch in batches:
+        yield wanted.select_rows(batch, wanted.mask_by_first_columns(batch))
 
 
 def _filter_rows(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ that the next event does not exist any more.
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -267,10 +268,12 @@ class Cursor:
 
 
 class Log:
-    """The log of one journal."""
+    """The log of one journal; several threads may read it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._lock = threading.Lock()
+        """Held while a view is taken, which renews what is known of the files."""
         self.identity = read_identity(directory)
         self._manifest_mark: tuple[int, int, int] | None = None
         self._manifest = Manifest()
@@ -280,6 +283,10 @@ class Log:
 
     def view(self) -> LogView:
         """Return the present pieces of the log."""
+        with self._lock:
+            return self._view()
+
+    def _view(self) -> LogView:
         for _ in range(VIEWS_MAX):
             mark = read_manifest_mark(self.directory)
             if mark != self._manifest_mark:

@@ -109,6 +109,7 @@ def write_events_page(
     seq_until: int | None = None,
     columns: Sequence[str] | None = None,
     events: Iterable[str] | None = None,
+    always: Iterable[str] | None = None,
     limit: int = ROWS_MAX,
 ) -> bytes:
     """Return a page of the events of a journal over one bus, in order of seq."""
@@ -117,7 +118,8 @@ def write_events_page(
     # The seq of the last row says where the next page begins, so it is read even if the caller does not want it.
     read_columns = None if columns is None else list(dict.fromkeys([*columns, "seq"]))
     parts, rows, size_bytes, next_seq = [], 0, 0, end
-    for batch in journal.read(rule, since, until, seq=seq, seq_until=end, columns=read_columns, events=events):
+    found = journal.read(rule, since, until, seq=seq, seq_until=end, columns=read_columns, events=events, always=always)
+    for batch in found:
         part = batch.slice(0, limit - rows)
         parts.append(part)
         rows += part.num_rows

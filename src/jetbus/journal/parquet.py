@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jetbus.journal.events import CLEARING_EVENTS
 from jetbus.journal.filters import EventFilter, match_any
 from jetbus.journal.journal_errors import JournalDamaged, NotAJournal
-from jetbus.journal.segment import CLEARING_EVENTS, SCHEMA, STAMPS, fill_columns, open_regular, read_json, replace_file
+from jetbus.journal.segment import SCHEMA, STAMPS, fill_columns, open_regular, read_json, replace_file
 from jetbus.rules import Rule
 
 MANIFEST_FILE = "manifest.json"

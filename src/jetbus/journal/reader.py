@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
 from jetbus.journal.directory import read_heartbeat
-from jetbus.journal.events import TREE_EVENTS
+from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
 from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
 from jetbus.journal.instants import Instant, write_instant
 from jetbus.journal.journal_errors import (
@@ -42,12 +42,11 @@ from jetbus.journal.recorded_units import (
     DESCRIBING_EVENTS,
     ELEMENT_EVENTS,
     UNIT,
-    UnitTracker,
     add_unit_column,
     add_units_over_time,
     list_elements,
 )
-from jetbus.journal.segment import CLEARING_EVENTS, EVENTS, SCHEMA
+from jetbus.journal.segment import EVENTS, SCHEMA
 from jetbus.journal.source import AskedAt, FolderAnswers, check_begin, check_matches, run_query
 from jetbus.journal.stats import Stats, collect_stats
 from jetbus.journal.tree import TREE, diff_trees
@@ -66,8 +65,10 @@ Seqs = int | Mapping[str, int]
 
 
 class Offsets(TypedDict):
-    """First and last event of a log; instants in microseconds, None if the log is empty."""
+    """Identity and extent of a log; instants in microseconds, None if the log is empty."""
 
+    id: str
+    """Identity of the journal: a journal that replaces another one has another."""
     first: int
     last: int
     first_ts: int | None
@@ -75,6 +76,8 @@ class Offsets(TypedDict):
     now: int | None
     """Instant up to which the log is complete: events after ``last`` are not before it. It is ``last_ts`` if no later
     instant is known, because nobody writes or the last event is recent."""
+    bytes: int
+    """Size of its files."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -84,6 +87,7 @@ class ReadOptions(TypedDict, total=False):
     seq_until: Seqs | None
     columns: Sequence[str] | None
     events: Iterable[str] | None
+    always: Iterable[str] | None
 
 
 def open(*directories: str | os.PathLike[str]) -> Journal:  # noqa: A001 - journal.open(...) is how it reads
@@ -145,18 +149,25 @@ class Journal:
         seq_until: Seqs | None = None,
         columns: Sequence[str] | None = None,
         events: Iterable[str] | None = None,
+        always: Iterable[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield events as record batches, up to the last one committed now; with a rule, events of matching paths.
 
-        Raises ``JournalGone`` if ``seq``, or an event after one already returned, has been dropped.
+        ``events`` selects kinds of events. Those of ``always`` are returned whether or not the rule matches, such as
+        ``start``, which has no path. Raises ``JournalGone`` if ``seq``, or an event after one already returned, was
+        dropped.
         """
         wanted = self._columns(columns)
-        kinds = _check_events(events)
+        kinds, unconditional = _check_events(events), _check_events(always) or []
+        if kinds is not None:
+            kinds += [kind for kind in unconditional if kind not in kinds]
         wanted_rule = to_rule(rule)
         # Resolved before the first event is read: "-2h" means the same for all of them.
         ranges = {bus: self._range(bus, since, until, seq, seq_until) for bus in self._logs}
         return chain.from_iterable(
-            self._read_bus(bus, wanted, EventFilter(wanted_rule, kinds, within), strict=seq is not None)
+            self._read_bus(
+                bus, wanted, EventFilter(wanted_rule, kinds, within, always=unconditional), strict=seq is not None
+            )
             for bus, within in ranges.items()
         )
 
@@ -380,14 +391,6 @@ class Journal:
         frame.attrs["units"] = {(bus, path): u for bus, one in frames.items() for path, u in one.attrs["units"].items()}
         return frame
 
-    def track_units(self, bus: str, seq: int, rule: RuleLike | None = None) -> UnitTracker:
-        """Return a tracker that knows the units of a bus just before an event."""
-        try:
-            tree = snapshots.read_tree_at_seq(self._logs[bus], seq - 1, to_rule(rule)) if seq > 1 else None
-        except (JournalGone, JournalDamaged):
-            tree = None
-        return UnitTracker(tree)
-
     def _detail_before(self, bus: str, rule: Rule, rows: pa.Table) -> str | None:
         """Return the detail of an element just before the first of its events, unless that event adds it."""
         if not rows.num_rows or rows["event"][0].as_py() == "add":
@@ -422,7 +425,7 @@ class Journal:
     # -- extent and statistics
 
     def offsets(self) -> dict[str, Offsets]:
-        """Return the first and last event of each bus, and the instant up to which its log is complete."""
+        """Return the first and last event of each bus, the instant up to which its log is complete, id and bytes."""
         found = {}
         for bus, log in self._logs.items():
             heartbeat = read_heartbeat(log.directory)  # before the log: see there
@@ -432,7 +435,15 @@ class Journal:
             now = last_ts
             if heartbeat is not None and heartbeat.seq <= view.last:
                 now = max(heartbeat.us, last_ts or 0)
-            found[bus] = Offsets(first=view.first, last=view.last, first_ts=first_ts, last_ts=last_ts, now=now)
+            found[bus] = Offsets(
+                id=log.identity.id,
+                first=view.first,
+                last=view.last,
+                first_ts=first_ts,
+                last_ts=last_ts,
+                now=now,
+                bytes=sum(piece.bytes for piece in view.pieces),
+            )
         return found
 
     def stats(self, *, top: int = 10) -> dict[str, Stats]:

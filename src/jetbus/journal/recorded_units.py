@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetbus.journal.segment import CLEARING_EVENTS
+from jetbus.journal.events import CLEARING_EVENTS
 from jetbus.json_types import Json
 from jetbus.schema import Schema, read_schema
 

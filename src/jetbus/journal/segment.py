@@ -77,8 +77,6 @@ STAMPS = ("source_ts", "quality")
 
 EVENTS = ("add", "change", "remove", "describe", "past", "set", "call", "peer", "gone", "start", "stop", "gap")
 """The values of the column ``event``."""
-CLEARING_EVENTS = ("start", "stop")
-"""Events after which the tree is empty."""
 KINDS = ("state", "method", None)
 """The values of the column ``kind``."""
 

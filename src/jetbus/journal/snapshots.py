@@ -20,12 +20,12 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from jetbus.journal.events import CLEARING_EVENTS
 from jetbus.journal.expansion import BATCH_BYTES_MAX, EXPANSION_MAX, measure_parts
 from jetbus.journal.filters import EventFilter, LogRange
 from jetbus.journal.journal_errors import JournalDamaged, JournalError, JournalGone
 from jetbus.journal.log import Cursor, Log
 from jetbus.journal.segment import (
-    CLEARING_EVENTS,
     DIRECTORY_MODE,
     format_seq,
     open_private,

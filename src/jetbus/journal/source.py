@@ -13,6 +13,9 @@ program, ``run_query_async`` on an event loop.
 
     pager.request --> ask --> pager.feed(answer) --> pager.request ... None
 
+``JournalSource`` is what most callers hold: the journal of one bus, with these questions as methods. Behind it is a
+function that answers requests, ``FolderAnswers`` or a call over the bus.
+
 A question means one moment. Before the first page everything in it that depends on the time is *pinned*: ``-2h`` and
 ``now`` become instants by the clock of the journal as it was when the question was asked, however long the way to the
 journal took, and the end of a range becomes a seq. So all pages and all paths belong to the same answer, and a reader
@@ -25,8 +28,9 @@ nothing, ``BeforeJournal`` for instants before its first event, ``NoJournal`` fo
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from jetbus.errors import JetError, NotFound
@@ -97,6 +101,8 @@ class PinnedRange(NamedTuple):
     """Seq of the first event after those that there were when the question was asked."""
     begin_us: int | None
     """Instant of the journal's first event; None if it is empty."""
+    end_us: int | None
+    """Instant of its last event; None if it is empty."""
     now_us: int
     """Instant up to which the journal is complete."""
 
@@ -108,6 +114,12 @@ class PinnedRange(NamedTuple):
         if self.until_us is not None:
             params["until"] = self.until_us
         return params
+
+    def make_place(self, instant: Instant | None) -> JsonObject:
+        """Return the place of a tree as parameters of a request, if ``instant`` is the beginning of this range."""
+        # The last seq says what there is now, to the event; a clock cannot.
+        is_present = instant is None or instant == "now"
+        return {"seq": self.seq_until - 1} if is_present else {"instant": self.since_us}
 
 
 # -- pages
@@ -135,15 +147,15 @@ class Pager:
                 # The tests need these columns, whether or not the caller does.
                 self._columns = wanted.get("columns")
                 if self._columns is not None:
-                    wanted["columns"] = list(dict.fromkeys([*self._columns, "path", "value"]))
+                    wanted["columns"] = list(dict.fromkeys([*self._columns, "event", "path", "value"]))
         known = {name: value for name, value in wanted.items() if value is not None}
         self.request: JournalRequest | None = JournalRequest(method, known)
 
-    def feed(self, answer: Any) -> pa.Table:
+    def feed(self, answer: Any) -> pa.RecordBatchReader:
         """Return the rows of a page, and move on to the next request."""
         request = self.request
         assert request is not None  # noqa: S101
-        table, following = read_answer(answer)
+        rows, following = read_answer(answer)
         self.request = None
         if following is not None and (self._end is None or following < self._end):
             if following <= request.params.get(self._position, -1):
@@ -151,39 +163,43 @@ class Pager:
                     f"the journal ends before event {following}, which it had before; it was replaced by another one"
                 )
             self.request = JournalRequest(request.method, {**request.params, self._position: following})
-        return self._select(request.method, table)
+        return rows if self._rule is None else self._select(request, rows, self._rule)
 
-    def _select(self, method: str, table: pa.Table) -> pa.Table:
-        if self._rule is None:
-            return table
-        if method == "as_of":
+    def _select(self, request: JournalRequest, rows: pa.RecordBatchReader, rule: Rule) -> pa.RecordBatchReader:
+        if request.method == "as_of":
             from jetbus.journal.tree import select_matching
 
-            return select_matching(table, self._rule)
+            return select_matching(rows.read_all(), rule).to_reader()
+        import pyarrow as pa
+
         from jetbus.journal.filters import select_events
 
-        table = select_events(table, self._rule)
-        return table if self._columns is None else table.select(self._columns)
+        names = self._columns or rows.schema.names
+        selected = select_events(rows, rule, request.params.get("always", ()))
+        schema = pa.schema([rows.schema.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in selected))
 
 
-def read_answer(answer: Any) -> tuple[pa.Table, int | None]:
-    """Return the table of an answer, without its metadata, and the position of the next page if there is one."""
+def read_answer(answer: Any) -> tuple[pa.RecordBatchReader, int | None]:
+    """Return the rows of an answer, without metadata, and the position of the next page if there is one."""
     try:
         from jetbus.journal.pages import read_page
     except ModuleNotFoundError as problem:
         if problem.name != "pyarrow":
             raise
         raise JetError(NEEDS_PYARROW) from None
+    if hasattr(answer, "read_next_batch"):
+        return answer, None
     table, following = (answer, None) if hasattr(answer, "schema") else read_page(answer)
     # The metadata says where the next page begins, which means nothing for the whole table.
-    return table.replace_schema_metadata(None), following
+    return table.replace_schema_metadata(None).to_reader(), following
 
 
 def read_all(pager: Pager) -> Query[pa.Table]:
     """Return the rows of all pages."""
     tables = []
     while pager.request is not None:
-        tables.append(pager.feed((yield pager.request)))
+        tables.append(pager.feed((yield pager.request)).read_all())
     import pyarrow as pa
 
     return pa.concat_tables(tables).combine_chunks()
@@ -246,21 +262,117 @@ class FolderAnswers:
     def __call__(self, request: JournalRequest) -> Any:
         params = request.params
         if request.method == "offsets":
-            (offsets,) = self._journal.offsets().values()
+            ((bus, offsets),) = self._journal.offsets().items()
             # Time passes also where nobody writes, and the clock of a journal may be ahead of that of this machine.
-            return {**offsets, "clock": max(wall_clock_us(), offsets["last_ts"] or 0)}
+            return {"bus": bus, **offsets, "clock": max(wall_clock_us(), offsets["last_ts"] or 0)}
         rule = read_rule(params["rule"]) if "rule" in params else None
         if request.method == "as_of":
             return self._journal.as_of(params.get("instant"), rule, seq=params.get("seq"), missing_ok=True)
-        return self._journal.table(
+        import pyarrow as pa
+
+        # One page as long as the range, read while the caller takes its rows.
+        columns = params.get("columns") or self._journal.schema.names
+        batches = self._journal.read(
             rule,
             params.get("since"),
             params.get("until"),
             seq=params.get("seq"),
             seq_until=params["seqUntil"],
-            columns=params.get("columns"),
+            columns=columns,
             events=params.get("events"),
+            always=params.get("always"),
         )
+        return pa.RecordBatchReader.from_batches(pa.schema(map(self._journal.schema.field, columns)), batches)
+
+
+class JournalSource:
+    """Journal of one bus, for programs that block: in a folder of this machine, or behind a daemon.
+
+    ``ask`` answers a request. Instants mean the moment ``asked``, by default that of each question. Events that
+    retention has dropped raise ``JournalGone``, and a daemon without a journal ``NoJournal``.
+    """
+
+    def __init__(self, ask: Ask, asked: AskedAt | None = None, *, page_rows: int | None = None) -> None:
+        self._ask = ask
+        self._asked = asked
+        self._page_rows = page_rows
+        """Rows requested per page; None leaves it to the daemon."""
+
+    def run(self, query: Query[Result]) -> Result:
+        """Return the result of a query."""
+        return run_query(query, self._answer)
+
+    def _answer(self, request: JournalRequest) -> Any:
+        try:
+            return self._ask(request)
+        except (JetError, JournalError) as problem:
+            if is_dropped(problem) and not isinstance(problem, JournalGone):
+                raise JournalGone(str(problem), first_seq=self.describe()["first"]) from problem
+            explained = explain_refusal(problem)
+            if explained is problem:
+                raise
+            raise explained from problem
+
+    def describe(self) -> JsonObject:
+        """Return the name and the id of the bus, and the first and the last event; instants in microseconds."""
+        found: JsonObject = self._answer(JournalRequest("offsets", {}))
+        return found
+
+    def pin(self, since: Instant | None = None, until: Instant | None = None) -> PinnedRange:
+        """Return a range of instants, pinned."""
+        return self.run(pin(self._asked or AskedAt(), since, until))
+
+    def read_events(self, params: JsonObject, rule: Rule | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a range, given by parameters of the request, of which ``seqUntil`` must be one."""
+        pager = Pager("range", params, rule, page_rows=self._page_rows)
+        while pager.request is not None:
+            yield from (batch for batch in pager.feed(self._answer(pager.request)) if batch.num_rows)
+
+    def read_tree(self, instant: Instant | None = None, rule: Rule | None = None) -> pa.Table:
+        """Return the tree at an instant, by default now; it is empty if nothing matches."""
+        return self.read_tree_at(self.pin(instant).make_place(instant), rule)
+
+    def read_tree_at(self, place: JsonObject, rule: Rule | None = None) -> pa.Table:
+        """Return the tree at a place that does not depend on the time."""
+        return self.run(read_all(Pager("as_of", place, rule, page_rows=self._page_rows)))
+
+    def read_tree_before(self, seq: int, rule: Rule | None = None) -> pa.Table | None:
+        """Return the tree just before an event; None if it was dropped or cannot be read."""
+        try:
+            return self.read_tree_at({"seq": seq - 1}, rule)
+        except (JournalGone, JournalDamaged):
+            return None
+
+    def read_history(self, span: PinnedRange, rule: Rule) -> pa.Table:
+        """Return the values of a pinned range, as ``read_span`` does."""
+        return self.run(read_span(span, rule, self._page_rows))
+
+    def find_seq(self, instant_us: int) -> int:
+        """Return the last seq before an instant."""
+        after = self.describe()["last"] + 1
+        pager = Pager("range", {"since": instant_us, "seqUntil": after, "columns": ["seq"]}, page_rows=1)
+        while pager.request is not None:
+            for batch in pager.feed(self._answer(pager.request)):
+                if batch.num_rows:
+                    return int(batch["seq"][0].as_py()) - 1
+        return int(after) - 1
+
+
+def open_folder(directory: str | Path | Journal, asked: AskedAt | None = None) -> JournalSource:
+    """Open the journal of one bus in a folder."""
+    found = open_folders(directory, asked=asked)
+    if len(found) != 1:
+        buses = ", ".join(sorted(found))
+        raise JournalError(f"there are journals of {len(found)} buses, {buses}; give the directory of one of them")
+    return next(iter(found.values()))
+
+
+def open_folders(directory: str | Path | Journal, asked: AskedAt | None = None) -> dict[str, JournalSource]:
+    """Open the journals in a folder, or in all that a pattern matches, by the names of their buses."""
+    from jetbus import journal
+
+    opened = journal.open(directory) if isinstance(directory, str | Path) else directory
+    return {bus: JournalSource(FolderAnswers(one), asked) for bus, one in opened.split().items()}
 
 
 # -- questions
@@ -275,7 +387,7 @@ def pin(asked: AskedAt, since: Instant | None = None, until: Instant | None = No
     since_us = None if since is None else read_instant(since, now_us)
     # The last seq says what there is now, to the event; a clock cannot.
     until_us = None if until is None or until == "now" else read_instant(until, now_us)
-    return PinnedRange(since_us, until_us, offsets["last"] + 1, offsets["first_ts"], complete_us)
+    return PinnedRange(since_us, until_us, offsets["last"] + 1, offsets["first_ts"], offsets["last_ts"], complete_us)
 
 
 def check_recorded(span: PinnedRange, instant_us: int | None, shown: Instant | None = None) -> None:
@@ -295,9 +407,7 @@ def read_tree(asked: AskedAt, instant: Instant | None, rule: Rule = EVERYTHING) 
     """Return the tree at an instant, by default now; raise if no path of it matches."""
     span = yield from pin(asked, instant)
     check_recorded(span, span.since_us, instant)
-    place: JsonObject = {"instant": span.since_us}
-    if instant is None or instant == "now":
-        place = {"seq": span.seq_until - 1}
+    place = span.make_place(instant)
     tree = yield from read_all(Pager("as_of", place, rule))
     # A rule that tests values may well match none of them.
     if not tree.num_rows and rule != EVERYTHING:

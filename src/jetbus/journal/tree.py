@@ -21,9 +21,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jetbus.journal.events import TREE_EVENTS
+from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
 from jetbus.journal.filters import PathFilter, mask_values
-from jetbus.journal.segment import CLEARING_EVENTS
 from jetbus.rules import Rule
 
 APPLY_ROWS = 1 << 18

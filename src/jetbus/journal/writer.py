@@ -29,12 +29,12 @@ from typing import NamedTuple, Self, TypedDict
 
 from jetbus.journal.batch import BATCH_EVENTS_MAX, FIELDS, LostPaths, PendingEvents, SpecialEvent, Stamp
 from jetbus.journal.directory import Identity, Lock, describe_open_permissions, ensure_identity, read_heartbeat
-from jetbus.journal.events import TREE_EVENTS
+from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
 from jetbus.journal.instants import US_PER_S, wall_clock_us, write_instant
 from jetbus.journal.journal_errors import JournalError
 from jetbus.journal.recovery import Recovered, recover
 from jetbus.journal.sampling import EVERY, NO_STAMP, SKIP, Densities, Row, Stamped
-from jetbus.journal.segment import CLEARING_EVENTS, DIRECTORY_MODE, Segment
+from jetbus.journal.segment import DIRECTORY_MODE, Segment
 from jetbus.journal.segment_writer import SegmentWriter
 from jetbus.journal.settings import Settings
 

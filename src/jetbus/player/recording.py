@@ -6,19 +6,16 @@ element that does not match now may match later.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jetbus import journal
-from jetbus.journal import Journal, JournalError
-from jetbus.journal.events import TREE_EVENTS
-from jetbus.journal.instants import Instant, read_instant, wall_clock_us, write_instant
-from jetbus.journal.segment import CLEARING_EVENTS
-from jetbus.rules import EVERYTHING, Rule
+from jetbus.journal import Journal, JournalError, JournalGone
+from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
+from jetbus.journal.instants import Instant, write_instant
+from jetbus.journal.source import open_folder, without_value_tests
+from jetbus.json_types import JsonObject
+from jetbus.rules import Rule
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,20 +57,17 @@ class Recording:
     def __init__(
         self, source: str | Path | Journal, rule: Rule | None, since: Instant | None, until: Instant | None
     ) -> None:
-        self._journal = source if isinstance(source, Journal) else journal.open(source)
-        if len(self._journal.buses) != 1:
-            raise JournalError(f"a player plays one bus, not {len(self._journal.buses)}; give one directory")
-        self._paths = _without_value_tests(rule)
-        ((bus, offsets),) = self._journal.offsets().items()
-        first_us, last_us = offsets["first_ts"], offsets["last_ts"]
+        self._source = open_folder(source)
+        self._paths = None if rule is None else without_value_tests(rule)
+        # A daemon may be writing to the journal; the end of the recording is fixed here.
+        span = self._source.pin(since, until)
+        first_us, last_us, self._seq_until = span.begin_us, span.end_us, span.seq_until
+        bus = self._source.describe()["bus"]
         if first_us is None or last_us is None:
             raise JournalError(f"the journal of {bus} is empty; record something first")
-        # A daemon may be writing to the journal; the end of the recording is fixed here.
-        self._seq_until = offsets["last"] + 1
         # The tree of an instant includes its events, so the range begins just before the first event.
-        now_us = max(wall_clock_us(), last_us)  # instants in a journal never go back
-        self.start_us = first_us - 1 if since is None else max(first_us - 1, read_instant(since, now_us))
-        self.until_us = last_us + 1 if until is None else min(last_us + 1, read_instant(until, now_us))
+        self.start_us = first_us - 1 if span.since_us is None else max(first_us - 1, span.since_us)
+        self.until_us = last_us + 1 if span.until_us is None else min(last_us + 1, span.until_us)
         if self.start_us >= self.until_us:
             raise JournalError(
                 f"there are no events in that range; {bus} is recorded"
@@ -84,50 +78,28 @@ class Recording:
         """Return the elements at an instant as adds, in order of creation."""
         try:
             # The tree of an instant includes its events, but the end of the range is not a part of it.
-            found = self._journal.as_of(min(instant_us, self.until_us - 1), self._paths, missing_ok=True)
-        except journal.JournalGone:
+            found = self._source.read_tree_at({"instant": min(instant_us, self.until_us - 1)}, self._paths)
+        except JournalGone:
             return []  # the log begins in the middle: elements appear when they change
         rows = _list_columns(found.select(["kind", "path", "value", "detail", "source_ts", "quality"]))
         return [RecordedEvent(0, instant_us, "add", *row) for row in zip(*rows, strict=True)]
 
     def after(self, instant_us: int) -> Iterator[list[RecordedEvent]]:
         """Yield the events after an instant, in chunks."""
-        chunk: list[RecordedEvent] = []
-        clearings = [event for event in self._clearing_events if event.ts_us > instant_us]
-        # Both are in order of seq, which is the first field and decides every comparison.
-        for event in heapq.merge(self._read(self._paths, _PLAYED, instant_us), clearings):
-            chunk.append(event)
-            if len(chunk) == CHUNK_ROWS:
-                yield chunk
-                chunk = []
-        if chunk:
-            yield chunk
-
-    @cached_property
-    def _clearing_events(self) -> list[RecordedEvent]:
-        """Starts and stops. They are few, and no rule matches them because they have no path."""
-        return list(self._read(None, CLEARING_EVENTS, self.start_us))
-
-    def _read(self, rule: Rule | None, events: tuple[str, ...], after_us: int) -> Iterator[RecordedEvent]:
-        batches = self._journal.read(
-            rule, after_us + 1, self.until_us, seq_until=self._seq_until, columns=_COLUMNS, events=events
-        )
-        for batch in batches:
+        kinds: JsonObject = {"events": list(_PLAYED), "always": list(CLEARING_EVENTS)}
+        for batch in self._read(kinds | {"since": instant_us + 1, "columns": _COLUMNS}):
             for first in range(0, batch.num_rows, CHUNK_ROWS):
-                yield from map(RecordedEvent, *_list_columns(batch.slice(first, CHUNK_ROWS)))
+                yield list(map(RecordedEvent, *_list_columns(batch.slice(first, CHUNK_ROWS))))
 
     def calls(self) -> Iterator[RecordedCall]:
         """Yield the calls recorded up to the end of the range, oldest first."""
         # From the beginning of the journal: the outcome before the range is the one in force where the range begins.
-        batches = self._journal.read(
-            self._paths,
-            until=self.until_us,
-            seq_until=self._seq_until,
-            columns=["ts", "path", "value", "detail"],
-            events=["call"],
-        )
-        for batch in batches:
+        for batch in self._read({"events": ["call"], "columns": ["ts", "path", "value", "detail"]}):
             yield from map(RecordedCall, *_list_columns(batch))
+
+    def _read(self, params: JsonObject) -> Iterator[pa.RecordBatch]:
+        ends = {"until": self.until_us, "seqUntil": self._seq_until}
+        return self._source.read_events(params | ends, self._paths)
 
 
 def _list_columns(batch: pa.RecordBatch) -> list[list[Any]]:
@@ -136,9 +108,3 @@ def _list_columns(batch: pa.RecordBatch) -> list[list[Any]]:
         (column.cast("int64") if name in ("ts", "source_ts") else column).to_pylist()
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-
-
-def _without_value_tests(rule: Rule | None) -> Rule | None:
-    # A rule that matches everything would still cost the journal a test for every event.
-    bare = None if rule is None else replace(rule, value=(), sort=None)
-    return None if bare == EVERYTHING else bare

@@ -36,6 +36,7 @@ from jetbus import journal
 from jetbus.errors import JetError
 from jetbus.journal import Densities, Settings, Writer
 from jetbus.journal.instants import read_instant, wall_clock_us, write_instant
+from jetbus.journal.source import open_folder
 from jetbus.journal.writer import WriterStats
 from jetbus.json_types import Json, JsonObject
 from jetbus.loops import run, until_stopped
@@ -393,7 +394,7 @@ def _read_stamp(event: Event) -> tuple[int | None, bytes | None]:
 
 def _read_tree(directory: Path) -> dict[str, _Known]:
     """Return the last tree of a journal."""
-    rows = journal.open(directory).as_of().select(["path", "kind", "value", "detail"]).to_pylist()
+    rows = open_folder(directory).read_tree().select(["path", "kind", "value", "detail"]).to_pylist()
     return {row["path"]: _Known(row["kind"] or "state", _encode(row["value"]), _encode(row["detail"])) for row in rows}
 
 

@@ -193,7 +193,7 @@ class DaemonBus:
 
     def _batches(self, pager: Pager) -> Iterator[pa.RecordBatch]:
         while pager.request is not None:
-            yield from pager.feed(self._call(pager.request.method, **pager.request.params)).to_batches()
+            yield from pager.feed(self._call(pager.request.method, **pager.request.params))
 
     def close(self) -> None:
         """Close the connection, if it is not one that outlives a task."""

@@ -19,7 +19,7 @@ from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import DURATION, PATH, Example, command
 from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.cli.journals import (
-    JournalSource,
+    BusSources,
     Rows,
     check_begin,
     check_range,
@@ -126,7 +126,7 @@ def _read_aggregates(text: str) -> list[str]:
 # -- reading
 
 
-def _read_rows(source: JournalSource, rules: Sequence[str], spans: Spans, until: str) -> dict[Key, Rows]:
+def _read_rows(source: BusSources, rules: Sequence[str], spans: Spans, until: str) -> dict[Key, Rows]:
     """Return the rows of each path that matches a rule, separately for each bus."""
     found: dict[Key, dict[int, JournalRow]] = {}
     for rule in dict.fromkeys(rules):
@@ -150,7 +150,7 @@ def _no_values_match(rules: Sequence[str]) -> Failure:
 
 
 def _aggregate(
-    source: JournalSource,
+    source: BusSources,
     rows_by_key: Mapping[Key, Rows],
     counts: RowTest,
     names: Sequence[str],

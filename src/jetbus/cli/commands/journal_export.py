@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,7 +20,9 @@ from jetbus.cli.exit_codes import Code, Failure, find_similar, usage_error
 from jetbus.cli.journals import check_range, open_journal, since_option, to_record, until_option
 from jetbus.cli.output import Output, replace_file
 from jetbus.cli.progress import show_bar
+from jetbus.journal.source import AskedAt, JournalSource, PinnedRange, open_folders, without_value_tests
 from jetbus.journal.spreadsheet import list_columns
+from jetbus.rules import Rule
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,15 +76,16 @@ def export(
     """
     suffix = _read_suffix(target)
     check_range(since, until)
-    query = {"rule": read_rule(rule) if rule else None, "since": since, "until": until}
+    asked = AskedAt()
     with open_journal(folder) as log:
+        query = _pin(log, asked, read_rule(rule) if rule else None, since, until)
         wanted = _read_columns(log, columns, TYPED if suffix in TABLES else ())
         if columns is None and (suffix == ".csv" or (target is None and form == "csv")):
             wanted = list_columns(several_buses=len(log.buses) > 1)
         if target is None:
             on_screen = sys.stdout.isatty()  # the bar would get in the way of the events
             with Output(wanted, form, stream=True) as out:
-                _print_rows(out, _read_batches(log, query, wanted, quiet=on_screen))
+                _print_rows(out, _read_batches(query, wanted, quiet=on_screen))
             return
         with _write_whole(Path(target)) as file:
             rows = _write_rows(file, suffix, log, query, wanted)
@@ -110,32 +113,57 @@ def _read_columns(log: Journal, text: str | None, typed: Sequence[str]) -> list[
     return list(dict.fromkeys(names))
 
 
-def _read_batches(
-    log: Journal, query: dict[str, Any], columns: list[str], *, quiet: bool = False
-) -> Iterator[pa.RecordBatch]:
+class _Query(NamedTuple):
+    """Events to export: those of each bus, up to the moment at which the command began."""
+
+    sources: dict[str, JournalSource]
+    spans: dict[str, PinnedRange]
+    rule: Rule | None
+    since: str | None
+    until: str | None
+
+
+def _pin(log: Journal, asked: AskedAt, rule: Rule | None, since: str | None, until: str | None) -> _Query:
+    sources = open_folders(log, asked)
+    return _Query(sources, {bus: source.pin(since, until) for bus, source in sources.items()}, rule, since, until)
+
+
+def _read_batches(query: _Query, columns: list[str], *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield the events of a query batch by batch, with a progress bar unless ``quiet``."""
-    # For the progress bar, even if these columns are not exported.
-    place = ["bus", "seq"] if len(log.buses) > 1 else ["seq"]
-    typed = [name for name in columns if name in TYPED]
-    stored = [name for name in columns if name != UNIT and name not in TYPED]
-    stored += ["value"] if typed else []
+    stored = [name for name in columns if name not in ("bus", UNIT, *TYPED)]
+    # The seq is for the progress bar, even if it is not exported.
+    stored += ["seq", *(["value"] if set(columns) & set(TYPED) else [])]
     # The unit of a value is in the description of its state, in an earlier event, so the events are tracked.
-    needed = ["event", "path", "detail"] if UNIT in columns else []
-    trackers: dict[str, UnitTracker] = {}
-    passed, total = {}, 0
-    for bus, offsets in log.offsets().items():  # buses are read one after the other
-        # Plus a seq of this bus, it is the number of events up to there, with those of the buses before.
-        passed[bus] = total - offsets["first"] + 1
-        total += offsets["last"] - offsets["first"] + 1
+    stored += ["event", "path", "detail"] if UNIT in columns else []
+    begins = {bus: source.describe()["first"] for bus, source in query.sources.items()}
+    total = sum(span.seq_until - begins[bus] for bus, span in query.spans.items())
     with nullcontext(lambda _done: None) if quiet else show_bar("export", total) as step:
-        for batch in log.read(**query, columns=list(dict.fromkeys([*stored, *place, *needed]))):
-            bus = batch["bus"][0].as_py() if len(place) > 1 else log.buses[0]
-            step(passed[bus] + batch["seq"][-1].as_py())
-            if needed:
-                if bus not in trackers:
-                    trackers[bus] = log.track_units(bus, batch["seq"][0].as_py(), query["rule"])
-                batch = batch.append_column(UNIT, trackers[bus].add(batch))
-            yield (_add_typed(batch) if typed else batch).select(columns)
+        passed = 0
+        for bus, span in query.spans.items():  # buses are read one after the other
+            source, units = query.sources[bus], None
+            for batch in source.read_events(span.make_params() | {"columns": list(dict.fromkeys(stored))}, query.rule):
+                step(passed + batch["seq"][-1].as_py() - begins[bus] + 1)
+                if UNIT in columns:
+                    units = units or _track_units(source, batch["seq"][0].as_py(), query.rule)
+                    batch = batch.append_column(UNIT, units.add(batch))
+                yield _add_computed(batch, bus, columns).select(columns)
+            passed += span.seq_until - begins[bus]
+
+
+def _track_units(source: JournalSource, seq: int, rule: Rule | None) -> UnitTracker:
+    """Return a tracker that knows the units just before an event."""
+    from jetbus.journal.recorded_units import UnitTracker
+
+    return UnitTracker(source.read_tree_before(seq, None if rule is None else without_value_tests(rule)))
+
+
+def _add_computed(batch: pa.RecordBatch, bus: str, columns: list[str]) -> pa.RecordBatch:
+    """Return a batch with the name of its bus and its values by type, if these columns are wanted."""
+    import pyarrow as pa
+
+    if "bus" in columns:
+        batch = batch.append_column("bus", pa.repeat(pa.scalar(bus), batch.num_rows))
+    return _add_typed(batch) if set(columns) & set(TYPED) else batch
 
 
 def _add_typed(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -156,13 +184,15 @@ def _print_rows(out: Output, batches: Iterable[pa.RecordBatch]) -> int:
     return rows
 
 
-def _write_rows(file: Path, suffix: str, log: Journal, query: dict[str, Any], columns: list[str]) -> int:
+def _write_rows(file: Path, suffix: str, log: Journal, query: _Query, columns: list[str]) -> int:
     """Write the events of a query to a file, and return their number."""
-    batches = _read_batches(log, query, columns)
+    batches = _read_batches(query, columns)
     if suffix in TABLES:
         from jetbus.journal.export import make_schema, write_file
 
-        return write_file(file, suffix, make_schema(log, columns, log.elements(**query)), batches)
+        return write_file(
+            file, suffix, make_schema(log, columns, log.elements(query.rule, query.since, query.until)), batches
+        )
     with (
         file.open("w", encoding="utf-8", newline="") as text,
         # Output prints to stdout, so stdout is the file meanwhile.
