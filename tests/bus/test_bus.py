@@ -15,6 +15,7 @@ from argon2 import PasswordHasher
 
 from jetbus.bus.access import Auth
 from jetbus.bus.bus import Bus
+from jetbus.bus.conditions import Condition
 from jetbus.bus.fetches import FetchOptions
 from jetbus.bus.limits import Limits
 from jetbus.daemon.users import Users
@@ -464,8 +465,7 @@ class Held:
     def _on_released(self) -> None:
         """As a connection does: what has waited is taken in."""
         session = self.peer.session
-        waiting, session.waiting = session.waiting, []
-        self.bus.receive(session, waiting, 0.0)
+        self.bus.receive(session, self.bus.serving.take_waiting(session), 0.0)
 
 
 @pytest.fixture
@@ -744,16 +744,16 @@ def test_a_search_ends_with_its_peer() -> None:
     bus = Bus(limits=Limits(search_bytes_max=1))
     owner, gone, waiting = Peer(bus), Peer(bus), Peer(bus)
     owner.send(*({"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(2000)))
-    bus.turn_ends = -1.0
+    bus.serving.turn_ends = -1.0
     gc.disable()
     try:
         for peer in (gone, waiting):
             peer.send({"id": 1, "method": "get", "params": {}})
-        assert (gone.session.turn_over, waiting.session.turn_over) == (True, False)
+        assert (gone.session.condition, waiting.session.condition) == (Condition.DUE, Condition.AWAITING)
         bus.disconnect(gone.session)
-        assert waiting.session.turn_over
+        assert waiting.session.condition is Condition.DUE
     finally:
         gc.enable()
-    bus.turn_ends = math.inf
-    bus.next_turn(waiting.session)
+    bus.serving.turn_ends = math.inf
+    bus.serving.next_turn(waiting.session)
     assert len(waiting.received()[0]["result"]) == 2000

@@ -23,7 +23,7 @@ def test_patterns_of_one_peer_share_their_steps() -> None:
     for number in range(20):
         hostile.request("fetch", {"id": f"f{number}", "matcher": {"match": [f"^{number}{EXPLODING[1:]}", EXPLODING]}})
     other.request("fetch", {"id": "mine", "matcher": "^(%w+)/%1$"})
-    bus.turn_ends = time.monotonic() + 1000
+    bus.serving.turn_ends = time.monotonic() + 1000
     before = meter.units
     owner.notify("add", {"path": "a" * 60 + "bx", "value": 1})
     assert STEPS_MAX * STEP_UNITS < 2 * (meter.units - before) < 4 * STEPS_MAX * STEP_UNITS
@@ -37,7 +37,7 @@ def test_patterns_of_one_peer_share_their_steps_in_a_turn() -> None:
     owner, hostile = Peer(bus), Peer(bus)
     hostile.request("fetch", {"id": "f", "matcher": EXPLODING})
     for turn in range(2):
-        bus.turn_ends = time.monotonic() + 1000 + turn
+        bus.serving.turn_ends = time.monotonic() + 1000 + turn
         before = meter.units
         for number in range(20):
             owner.notify("add", {"path": f"{turn}{number}{'a' * 60}bx", "value": 1})

@@ -33,12 +33,12 @@ def owner() -> Peer:
 def _in_steps(peer: Peer, method: str, params: dict[str, Any]) -> Iterator[None]:
     """Send a request whose turns are over after each step, and yield between two steps."""
     bus = peer.bus
-    bus.turn_ends = -1.0
+    bus.serving.turn_ends = -1.0
     peer.send({"id": 1, "method": method, "params": params})
     while peer.session.task is not None:
         yield
-        bus.turn_ends -= 1.0  # another turn, which is over as well
-        bus.next_turn(peer.session)
+        bus.serving.turn_ends -= 1.0  # another turn, which is over as well
+        bus.serving.next_turn(peer.session)
 
 
 def _count_calls(work: Callable[[], object]) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from jetbus.bus.conditions import Condition
 from jetbus.bus.session import Session
 from jetbus.daemon.config import Address, Config
 from jetbus.daemon.connection import Connection, StreamConnection
@@ -143,7 +144,7 @@ def test_messages_that_wait_when_their_peer_is_gone(ends: bool, problem: Excepti
         sets = map(_set, range(200))
         setter.data_received(b"".join(map(_encode, sets)))
         assert setter.session is not None
-        assert setter.session.turn_over
+        assert setter.session.condition is Condition.DUE
         if ends:
             setter.eof_received()
         setter.connection_lost(problem)
@@ -212,7 +213,7 @@ def test_a_peer_leaves_that_was_left_waiting_for_its_reading() -> None:
         peer.data_received(b"".join(map(_encode, [get, *sets])))
         session = peer.session
         assert session is not None
-        assert session.stalled
+        assert session.condition is Condition.STALLED
         peer.eof_received()
         peer.connection_lost(None)
         async with asyncio.timeout(60):

@@ -14,6 +14,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from jetbus.bus.access import Auth
+from jetbus.bus.conditions import Condition
 from jetbus.bus.session import Session
 from jetbus.daemon.logins import FREE_FAILURES, KNOWN_THREADS, STRANGER_THREADS, WAIT_S, WAIT_S_MAX, Logins
 from jetbus.errors import LimitReached, LoginRefused
@@ -222,7 +223,7 @@ def test_closed_connections_wait_no_longer() -> None:
     for number in range(STRANGER_THREADS):
         door.come("10.0.0.1", f"user{number}")
     for number in range(100):
-        door.come("10.0.0.1", f"gone{number}").gone = True
+        door.come("10.0.0.1", f"gone{number}").condition = Condition.GONE
     door.come("10.0.0.1", "ann")
     door.finish()
     door.finish()

@@ -11,7 +11,7 @@ import pytest
 from jetbus.daemon.config import Config
 from jetbus.daemon.connection import StreamConnection
 from jetbus.daemon.daemon import Daemon
-from jetbus.daemon.turns import AT_ONCE_TURNS, LATE_TURN
+from jetbus.daemon.turns import SHORT_TURN, TURNS_AT_ONCE
 from support.inmemory import MemoryTransport
 
 NOWHERE: dict[str, Any] = {"tcp": None, "ws": None, "unix": None, "binary": None, "binary_unix": None}
@@ -134,7 +134,7 @@ def test_all_that_is_handled_at_once_shares_some_turns() -> None:
 
         def measure_turn() -> float:
             daemon.turns.serve()
-            return daemon.bus.turn_ends - daemon.bus.now
+            return daemon.bus.serving.turn_ends - daemon.bus.now
 
         alone_s = measure_turn()
         Heavy(daemon, [])
@@ -142,11 +142,11 @@ def test_all_that_is_handled_at_once_shares_some_turns() -> None:
         # A machine that stops this process in the middle of a turn makes heavy connections rest, which cuts no turn.
         while late_s > turn_s / 2:
             await asyncio.sleep(0)
-            _work(AT_ONCE_TURNS * turn_s)
+            _work(TURNS_AT_ONCE * turn_s)
             late_s = measure_turn()
         return [alone_s, late_s]
 
-    assert asyncio.run(run()) == pytest.approx([turn_s, turn_s * LATE_TURN])
+    assert asyncio.run(run()) == pytest.approx([turn_s, turn_s * SHORT_TURN])
 
 
 def test_heavy_connections_rest_after_long_work() -> None:
@@ -175,10 +175,6 @@ class Interrupted(StreamConnection):
     def cut(self, message: bytes) -> None:
         """Receive a message in a turn that is over from the start."""
         self.handle([message], ends=0.0)
-
-    @property
-    def is_heavy(self) -> bool:
-        return bool(self._heavy_until)
 
 
 ECHO = b'{"id":1,"method":"echo","params":[]}'

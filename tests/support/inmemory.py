@@ -97,8 +97,10 @@ class Peer:
         self._ids = 0
 
     def send_text(self, *texts: str, now: float = 0.0) -> None:
-        self.bus.receive(self.session, [text.encode() for text in texts], now)
-        self.session.fresh = False
+        messages = [text.encode() for text in texts]
+        if self.session.fresh:
+            messages = self.bus.receive_first(self.session, messages, now)
+        self.bus.receive(self.session, messages, now)
 
     def send(self, *messages: Any, now: float = 0.0) -> None:
         self.send_text(*(json.dumps(message, separators=(",", ":")) for message in messages), now=now)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
+from jetbus.bus.conditions import DUE, READY
 from jetbus.errors import JetError
 from jetbus.wire import jsonrpc, legacy
 
@@ -172,15 +173,14 @@ def _receive_members(bus: Bus, session: Session, members: list[bytes]) -> None:
     """Handle the members of a batch; where the turn ends among them, the rest waits for the next one."""
     for start in range(0, len(members), MEMBERS_AT_ONCE):
         some = members[start : start + MEMBERS_AT_ONCE]
-        if session.held:
-            if not session.closed:
-                session.waiting += members[start:]
+        if session.condition is not READY:
+            bus.serving.hold_back(session, members[start:])
             break
         bus.receive(session, some, bus.now)
-        bus.end_turn(session)
+        bus.serving.end_turn(session)
     # A member waits for a slow service, and the mark behind the
     # batch with it. The last response ends the batch instead.
-    if session.held and not session.turn_over and session.batches is not None:
+    if session.condition not in (READY, DUE) and session.batches is not None:
         session.batches.interrupt()
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from jetbus.bus import services
 from jetbus.bus.account import ROOM_KEPT
+from jetbus.bus.conditions import READY
 from jetbus.bus.descriptions import NOTHING_ASKED, Asked, read_asked
 from jetbus.bus.fetches import PreparedFetch
 from jetbus.bus.params import set_details
@@ -76,13 +77,10 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
     """Handle messages of a binary peer in their order."""
     rest = iter(messages)
     for message in rest:
-        if session.held:
+        if session.condition is not READY:
             bus.hold_back(session, [message, *rest])
             return
-        if session.refused:
-            return
-        if len(message) > LONG_BYTES and bus.clock() > bus.turn_ends:
-            bus.end_turn(session)
+        if len(message) > LONG_BYTES and bus.serving.ends_before(session, message):
             bus.hold_back(session, [message, *rest])
             return
         # The hot path of binary peers: changes without id, many in a row.
@@ -99,12 +97,11 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
             _on_event(bus, session, message)
         elif kind == binary.REQUEST:
             # As for JSON peers: whoever does not read gets no more long answers.
-            if message[5:6] in _BULKY and session.outbox.slow and bus.stalls(session):
+            if message[5:6] in _BULKY and session.outbox.slow and bus.serving.stalls(session):
                 bus.hold_back(session, [message, *rest])
                 return
             _on_request(bus, session, message)
-            if bus.clock() > bus.turn_ends:
-                bus.end_turn(session)
+            bus.serving.end_turn(session)
         elif kind == binary.INFO:
             _on_info(bus, session, message)
         else:
@@ -119,7 +116,8 @@ def _on_info(bus: Bus, session: Session, message: bytes) -> None:
         version = binary.read_info(message)
         if version[0] != binary.VERSION[0]:
             ours = ".".join(map(str, binary.VERSION))
-            session.refused = f"this daemon speaks version {ours} of the binary protocol, not {version[0]}.x"
+            reason = f"this daemon speaks version {ours} of the binary protocol, not {version[0]}.x"
+            bus.serving.refuse(session, reason)
     except JetError as error:
         bus.answer_error(session, b"", error)
 

@@ -2,21 +2,14 @@
 
 The frequent services (add, remove, change, set, call) and responses are here, the others in ``services``. The bus has
 no socket and no clock of its own: it is given the time of each message (``now``), a ``clock`` that shows when a turn is
-over, and a ``Worker`` that runs blocking work.
-
-Turns. No peer may keep the others waiting, whatever it sends. The daemon sets the end of a peer's turn
-(``turn_ends``). The bus looks at the clock after everything that can be slow: rare services, batches, long texts,
-elements with many audiences. Once the time is up, the session is held: its next messages wait (``session.waiting``)
-until the daemon calls ``next_turn``. Work on many elements is a ``task`` of short steps that goes on in later turns.
+over (see ``serving``), and a ``Worker`` that runs blocking work.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import UnsetType
 
@@ -26,6 +19,7 @@ from jetbus.bus.account import ROOM_KEPT, VALUE_ROOM, Book, make_room, measure_e
 from jetbus.bus.batches import BatchEnd, receive_batch
 from jetbus.bus.builtin import Builtin
 from jetbus.bus.changes import Changes
+from jetbus.bus.conditions import READY
 from jetbus.bus.descriptions import (
     METHOD,
     UNDESCRIBED,
@@ -47,9 +41,10 @@ from jetbus.bus.ports import (
 from jetbus.bus.record import record_add, record_remove
 from jetbus.bus.routes import Routes
 from jetbus.bus.routing import Routing
+from jetbus.bus.serving import Serving
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
-from jetbus.bus.tasks import READ, Room, Step, Work
+from jetbus.bus.tasks import Room
 from jetbus.bus.tree import Element, Tree, TypedElement
 from jetbus.errors import (
     Foreign,
@@ -104,8 +99,6 @@ class Bus:
         worker: Worker | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.clock = clock
-        """Function that returns the time that ``turn_ends`` is compared with. By default time stands still."""
         self.limit_hits: Counter[str] = Counter()
         self.book = Book(limits or Limits(), self.limit_hits)
         """Accounts of all peers."""
@@ -119,6 +112,8 @@ class Bus:
         self.staleness = Staleness()
         self.room = Room(lambda: self.limits.search_bytes_max, lambda: self.limit_hits.update(["search_bytes_max"]))
         """Room for long gets and fetches."""
+        self.serving = Serving(clock, lambda: self.limits, self.limit_hits, self.answer_error)
+        """Turns of the peers, by a clock that stands still unless the daemon passes one."""
         self.sessions: dict[int, Session] = {}
         self.record: EventRecorder | None = None
         """Writer of the journal, None without a journal."""
@@ -136,10 +131,6 @@ class Bus:
         self.refresh: Callable[[], None] = lambda: None
         """Called before the daemon's own states are read, to bring them up to date."""
         self.now = 0.0
-        self.turn_ends = math.inf
-        """Instant, by ``clock``, at which the turn of the peer that is served is over."""
-        self._awaited_text = b""
-        """The first text of this turn that has waited for it, and is handled however short the turn is."""
         self._connected = 0
         self.changes = Changes(self)
         self.routing = Routing(self)
@@ -183,7 +174,7 @@ class Bus:
         """End the session of a peer: its fetches end, its open requests fail, then its elements are removed."""
         if session.gone:
             return
-        session.end()
+        self.serving.leave(session)
         del self.sessions[session.number]
         self.departing += 1
         self.run_chore(session, self._depart(session))
@@ -215,11 +206,11 @@ class Bus:
         """Handle messages of a peer in their order. The intake checks each one; behind it nothing is checked again."""
         self.now = now
         self.received += len(messages)
-        read = self.intake.read
+        read, ends_before = self.intake.read, self.serving.ends_before
         texts = iter(messages)
         for text in texts:
             # Short texts are too quick to be worth a look at the clock.
-            if session.held or (len(text) > SHORT_BYTES and self._is_late(session, text)):
+            if session.condition is not READY or (len(text) > SHORT_BYTES and ends_before(session, text)):
                 self.hold_back(session, [text, *texts])
                 return
             message = read(text)
@@ -232,13 +223,6 @@ class Bus:
             elif not self._receive_request(session, message, text):
                 self.hold_back(session, [text, *texts])
                 return
-
-    def _is_late(self, session: Session, text: bytes) -> bool:
-        """Return True if the time of the turn is used up, unless the text has waited for this turn."""
-        if self.clock() <= self.turn_ends or text is self._awaited_text:
-            return False
-        self.end_turn(session)
-        return True
 
     def _change_plainly(self, session: Session, message: Message, text: bytes) -> bool:
         """Handle the most frequent message, a new value without anything else; return False if it is another one."""
@@ -268,7 +252,7 @@ class Bus:
         service = self._frequent.get(message.method or "")
         # The answers of rare services may be long. A peer that does
         # not read them must not make the daemon store more.
-        if service is None and session.outbox.slow and self.stalls(session):
+        if service is None and session.outbox.slow and self.serving.stalls(session):
             return False
         request_id = self._begin_request(session, message)
         try:
@@ -276,8 +260,7 @@ class Bus:
                 result = service(session, message, request_id, text)
             else:
                 result = self._serve_rare(session, message, request_id)
-                if self.clock() > self.turn_ends:
-                    self.end_turn(session)
+                self.serving.end_turn(session)
         except JetError as error:
             self._refuse_message(session, message, text, error)
             return True
@@ -296,84 +279,10 @@ class Bus:
             return message.id
         return self._encode_response_id(session, message.id, message.jsonrpc)
 
-    # -- turns
-
-    def end_turn(self, session: Session) -> None:
-        """Let the session's next messages wait if the time of its turn is used up."""
-        if self.clock() > self.turn_ends and not session.held:
-            session.held = session.turn_over = True
-            self.limit_hits["turn_us_max"] += 1
-
-    def next_turn(self, session: Session) -> list[bytes]:
-        """Go on with the session's task; return the messages that can be handled now."""
-        if session.pulls and session.outbox.slow and not session.outbox.closed:
-            session.turn_over, session.stalled = False, True
-            return []
-        session.held = session.turn_over = session.pulls = False
-        if session.task is not None:
-            self._go_on(session, session.task)
-        if session.held:
-            # The task has used up this turn as well; the messages behind it keep waiting, in their order.
-            return []
-        waiting, session.waiting = session.waiting, []
-        self._awaited_text = waiting[0] if waiting else b""
-        return waiting
-
-    def begin_task(self, session: Session, request_id: bytes, steps: Generator[Step]) -> None:
-        """Work in short steps, as far as the turn's time goes, and on in the next turns; later messages wait for it."""
-        if session.outbox.closed:
-            return  # nobody is left who would read the answer
-        session.task = steps
-        session.task_id = request_id
-        self._go_on(session, steps)
-
-    def _go_on(self, session: Session, steps: Generator[Step]) -> None:
-        session.held = True
-        try:
-            for step in steps:
-                if session.outbox.closed:
-                    break  # nobody is left who would read the rest
-                if isinstance(step, Work):
-                    step.run(partial(self._go_on_after_work, session, steps))
-                    if not step.is_done:
-                        return
-                    session.turn_over = False
-                elif self.clock() > self.turn_ends or (step is READ and not math.isinf(self.turn_ends)):
-                    # The generator keeps its place: the next turn resumes it here.
-                    session.turn_over, session.pulls = True, step is READ
-                    self.limit_hits["turn_us_max"] += step is not READ
-                    return
-        except JetError as error:
-            if session.task_id and not session.closed:
-                self.answer_error(session, session.task_id, error)
-        steps.close()
-        if not session.closed:
-            # A session that was closed meanwhile has been cleared already, and stays held for good.
-            session.task, session.held = None, False
-
-    @staticmethod
-    def _go_on_after_work(session: Session, steps: Generator[Step]) -> None:
-        """Go on with a task in the next turn of its peer, or close it if the peer is gone."""
-        if session.task is steps:
-            session.turn_over = True
-            session.released()
-        else:
-            steps.close()
-
-    def stalls(self, session: Session) -> bool:
-        """Hold a session that asks for more while it leaves too much unread."""
-        if session.outbox.unread_bytes <= self.limits.unread_bytes_max:
-            return False
-        session.held = session.stalled = True
-        self.limit_hits["unread_bytes_max"] += 1
-        return True
-
     def hold_back(self, session: Session, messages: list[bytes]) -> None:
-        """Let messages wait until their session is no longer held; those of a closed one are dropped."""
-        # They are counted again when they are handled.
+        """Let messages wait that have been counted; they are counted again when they are handled."""
         self.received -= len(messages)
-        if not session.closed:
-            session.waiting += messages
+        self.serving.hold_back(session, messages)
 
     @staticmethod
     def _encode_response_id(session: Session, request_id: bytes, version: bytes) -> bytes:
@@ -387,6 +296,15 @@ class Bus:
         """Return the id for the response to a request, once the dialect of its peer is known."""
         return self._encode_response_id(session, request.id, request.jsonrpc)
 
+    def receive_first(self, session: Session, messages: list[bytes], now: float) -> list[bytes]:
+        """Handle the first message of a peer alone, since it shows the dialect of all others; return these."""
+        if session.dialect.is_binary:
+            self.receive_binary(session, messages[:1], now)
+        else:
+            self.receive(session, messages[:1], now)
+        session.fresh = not messages
+        return messages[1:]
+
     def receive_binary(self, session: Session, messages: Sequence[bytes], now: float) -> None:
         """Handle messages of a binary peer."""
         self.now = now
@@ -399,7 +317,7 @@ class Bus:
         if type(text) is BatchEnd:
             self.received -= 1
             text.close()
-        elif session.outbox.slow and self.stalls(session):
+        elif session.outbox.slow and self.serving.stalls(session):
             self.hold_back(session, [text])
         elif isinstance(found, MessageBatch):
             receive_batch(self, session, text, found.members)
@@ -417,48 +335,13 @@ class Bus:
         by_jsonrpc = version == _JSONRPC_2 and not session.dialect.has_nodes
         return service(self, session, services.Request(request_id, params, by_jsonrpc, version))
 
-    # -- blocking services: the next messages of the session wait for the response
-
-    def release(self, session: Session, request_id: bytes, outcome: bytes | JetError) -> None:
-        """Respond to the request that held the session and handle the messages that have arrived since."""
-        if session.closed:
-            return
-        session.held = False
-        if request_id and isinstance(outcome, JetError):
-            self.answer_error(session, request_id, outcome)
-        elif request_id and isinstance(outcome, bytes):
-            session.send(session.dialect.encode_result(request_id, outcome))
-        session.released()
-
-    def fetch_in_turn(self, session: Session, then: Callable[[], None]) -> None:
-        """Begin a fetch when it is the session's turn; its next messages wait for that."""
-        if session.on_put_off is None:
-            then()
-        else:
-            session.held, session.put_off = True, then
-            session.on_put_off()
-
-    @staticmethod
-    def begin_put_off(session: Session) -> None:
-        """Begin the fetch that has been put off, if there is one."""
-        then = session.put_off
-        if then is not None:
-            session.put_off = None
-            session.held = False
-            then()
-            session.released()
-
-    def release_later(self, session: Session, delay_s: float, request_id: bytes, error: JetError) -> None:
-        """Refuse the request that held the session after a delay."""
-        self.worker.later(delay_s, lambda: self.release(session, request_id, error))
-
     # -- errors
 
     def _refuse_message(self, session: Session, message: Message, text: bytes, error: JetError) -> None:
         """Respond to a message with an error; errors are slow to make, so each is followed by a look at the clock."""
         response_id = self._encode_response_id(session, message.id, message.jsonrpc)
         self._refuse(session, response_id, message.method, text, error)
-        self.end_turn(session)
+        self.serving.end_turn(session)
 
     def _refuse(self, session: Session, request_id: bytes, method: str | None, text: bytes, error: JetError) -> None:
         """Respond with an error; a notification gets none, unless it could not be recognized as one."""
@@ -554,8 +437,8 @@ class Bus:
         # The user is back; whoever comes next has no reservation to respect.
         if permissions.rules is not None:  # only rules reserve paths
             permissions.reservations.end(path)
-        if self.fetches.audiences and self.clock() > self.turn_ends:
-            self.end_turn(element.owner)
+        if self.fetches.audiences:
+            self.serving.end_turn(element.owner)
 
     def insert_element(self, element: Element) -> None:
         """Insert a new element, record it and announce it."""
@@ -573,8 +456,8 @@ class Bus:
 
     def _remove(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
         self.remove_element(self.require_owned(session, require_path(require_params(message))))
-        if self.fetches.audiences and self.clock() > self.turn_ends:
-            self.end_turn(session)
+        if self.fetches.audiences:
+            self.serving.end_turn(session)
         return session.dialect.done
 
     def remove_element(self, element: Element) -> None:
@@ -615,11 +498,10 @@ class Bus:
                 audience.send("change", element.path, tail)
             else:
                 audience.on_change(element)
-                if self.clock() > self.turn_ends:
-                    self.end_turn(element.owner)
+                self.serving.end_turn(element.owner)
         # Plain audiences are too quick to look at the clock after each, but a crowd of them is not.
         if len(element.audiences) > CROWD:
-            self.end_turn(element.owner)
+            self.serving.end_turn(element.owner)
 
     def require_owned(self, session: Session, path: str) -> Element:
         """Return an element of the session; raise if it belongs to another one or does not exist."""

@@ -464,8 +464,8 @@ class PatternSteps:
         The members of an audience share the work of its rule, so that it has the steps of the one with the most left.
         """
         bus = self._bus
-        if bus.turn_ends != self._turn or math.isinf(bus.turn_ends):
-            self._taken, self._turn = {}, bus.turn_ends
+        if bus.serving.turn_ends != self._turn or math.isinf(bus.serving.turn_ends):
+            self._taken, self._turn = {}, bus.serving.turn_ends
         taken = self._taken
         for outbox in outboxes:
             taken[outbox] = taken.get(outbox, 0) + used

@@ -205,7 +205,7 @@ def get_past(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
         if request_id:
             session.send(write(filter_by_value(rule, found)))
 
-    bus.begin_task(session, request_id, steps())
+    bus.serving.begin_task(session, request_id, steps())
 
 
 def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: PreparedFetch) -> Generator[Step]:
@@ -245,7 +245,7 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
         if not has_begun or events_first:
             raise
         # The request is answered already; a peer that went on would miss events.
-        session.refused = f"the past cannot be replayed any further: {error}; fetch again"
+        bus.serving.refuse(session, f"the past cannot be replayed any further: {error}; fetch again")
     finally:
         # In any case, also for a session that is gone: collecting must not outlive the fetch.
         if seam is not None:

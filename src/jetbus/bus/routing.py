@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetbus.bus.account import ROUTE_BYTES
+from jetbus.bus.conditions import GONE
 from jetbus.bus.descriptions import check_fits
 from jetbus.bus.params import read_timeout, require_path
 from jetbus.bus.record import record_outcome
@@ -115,7 +116,7 @@ class Routing:
     def _send(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
         """Send a request to its owner and open a route, unless it has no id and so needs no response."""
         bus, owner = self._bus, route.owner
-        if owner.gone:
+        if owner.condition is GONE:
             raise NotFound(route.path)  # the element is about to be removed
         start, on, alone = owner.dialect.heads
         if owner.speaks_jsonrpc:

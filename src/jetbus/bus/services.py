@@ -173,14 +173,14 @@ def start_fetch(
     """
     instant = read_past_instant(bus, session, params)
     if instant is not None:
-        bus.begin_task(session, request_id, replay(bus, session, rule, instant, prepare()))
+        bus.serving.begin_task(session, request_id, replay(bus, session, rule, instant, prepare()))
         return
 
     def tell_present() -> None:
         if rule.sees_daemon:
             bus.refresh()
         # Built-in states are brought up to date only while somebody looks at them.
-        bus.begin_task(session, request_id, search(bus, session, rule, steps()))
+        bus.serving.begin_task(session, request_id, search(bus, session, rule, steps()))
 
     def steps() -> Iterator[None]:
         preparation, response, events_first = prepare()
@@ -193,7 +193,7 @@ def start_fetch(
         if response and events_first:
             session.send(response)
 
-    bus.fetch_in_turn(session, tell_present)
+    bus.serving.fetch_in_order(session, tell_present)
 
 
 def _read_rule(session: Session, params: JsonObject) -> Rule:
@@ -311,7 +311,8 @@ def find(
             found = [encoded for _, _, encoded in found[sorts.first - 1 : sorts.last]]
         answer(found)
 
-    bus.begin_task(session, request_id, search(bus, session, rule, _find_in_steps(bus, rule, look, answer_sorted)))
+    steps = _find_in_steps(bus, rule, look, answer_sorted)
+    bus.serving.begin_task(session, request_id, search(bus, session, rule, steps))
 
 
 def _find_in_steps(
@@ -323,13 +324,13 @@ def _find_in_steps(
     again. That takes a fraction of the time, since most elements have not changed.
     """
     known: dict[Element, tuple[bytes | None, Description, Meta | None, Access | None, Any]] = {}
-    candidates, turn = list(bus.tree.candidates(rule)), bus.turn_ends
+    candidates, turn = list(bus.tree.candidates(rule)), bus.serving.turn_ends
     for count, element in enumerate(candidates):
         if count % STEP == STEP - 1:
             yield
         known[element] = element.value, element.description, element.meta, element.access, look(element)
     # All in one turn, so nothing can have changed.
-    if bus.turn_ends == turn:
+    if bus.serving.turn_ends == turn:
         answer([seen for _, _, _, _, seen in known.values() if seen is not None])
         return
     found = []
@@ -461,19 +462,19 @@ def _authenticate(bus: Bus, session: Session, request: Request) -> None:
 
     def done(outcome: Any) -> None:
         if isinstance(outcome, LimitReached):
-            bus.release(session, request.id, outcome)
+            bus.serving.release(session, request.id, outcome)
             return
         if isinstance(outcome, JetError):
             # Guessing gets slower with every attempt, and only for the peer that guesses.
             delay_s = min(LOGIN_DELAY_S * 2**session.logins_failed, LOGIN_DELAY_MAX_S)
             session.logins_failed += 1
             bus.logins_failed += 1
-            bus.release_later(session, delay_s, request.id, outcome)
+            bus.worker.later(delay_s, lambda: bus.serving.release(session, request.id, outcome))
             return
         session.auth = outcome
-        bus.release(session, request.id, msgspec.json.encode(outcome.wire()))
+        bus.serving.release(session, request.id, msgspec.json.encode(outcome.wire()))
 
-    session.held = True
+    bus.serving.hold(session)
     bus.logins.attempt(session, user, lambda: users.authenticate(user, password), done)
 
 
@@ -507,9 +508,9 @@ def _change_users(bus: Bus, session: Session, request: Request, change: Callable
         # Also for those who are logged in: a removed administrator is one no longer.
         if not isinstance(outcome, JetError) and bus.permissions.users is users:
             bus.permissions.use(users)
-        bus.release(session, request.id, outcome if isinstance(outcome, JetError) else session.dialect.done)
+        bus.serving.release(session, request.id, outcome if isinstance(outcome, JetError) else session.dialect.done)
 
-    session.held = True
+    bus.serving.hold(session)
     bus.logins.run(lambda: change(users, actor), done)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from jetbus.bus.account import Account
+from jetbus.bus.conditions import DUE, GONE, READY, STALLED, Condition
 from jetbus.wire.dialects import CLASSIC, Dialect
 from jetbus.wire.framing import BATCHES, STREAM, Framing
 from jetbus.wire.jsonrpc import RESPONSE_START, RESULT_KEY
@@ -32,34 +33,31 @@ class Session:
         "account",
         "address",
         "auth",
+        "awaits_order",
+        "awaits_reading",
         "batches",
-        "closed",
+        "begin_fetch",
+        "condition",
         "dialect",
         "elements",
+        "ended",
         "fetches",
         "framing",
         "fresh",
-        "gone",
         "header",
-        "held",
         "label",
         "logins_failed",
         "name",
         "number",
-        "on_put_off",
         "outbox",
-        "pulls",
         "put",
-        "put_off",
-        "refused",
+        "refusal",
         "released",
         "routes",
         "separators",
         "speaks_jsonrpc",
-        "stalled",
         "task",
         "task_id",
-        "turn_over",
         "waiting",
         "wants_outcome",
     )
@@ -92,32 +90,28 @@ class Session:
         """Its fetches by id; the id keeps its JSON type."""
         self.routes: dict[bytes, Route] = {}
         """Requests that wait for its answer, oldest first."""
+        self.condition: Condition = READY
+        """What its next message waits for. Only ``Serving`` changes it, by the table of ``conditions``."""
         self.fresh = True
         """True until the first message, by which node-jet 3 peers are recognized."""
-        self.held = False
-        """Its messages wait until a slow service has responded."""
-        self.put_off: Callable[[], None] | None = None
-        """Begins the fetch that its messages wait for."""
-        self.on_put_off: Callable[[], None] | None = None
-        """Called when a fetch is put off; None if its fetches begin at once."""
-        self.turn_over = False
-        """Its messages wait for its next turn, since the time of this one is used up."""
-        self.stalled = False
-        """Its messages wait until it has read more of what it was sent."""
+        self.waiting: list[bytes] = []
+        """Messages that wait, in their order."""
+        self.ended = False
+        """The peer sends nothing more, and leaves when all that it has sent is handled."""
+        self.begin_fetch: Callable[[], None] | None = None
+        """Begins the fetch that was put off."""
+        self.awaits_order: Callable[[], bool] = _return_false
+        """Asked before a fetch begins; True if it has to be put off."""
         self.task: Generator[Step] | None = None
-        """Work that goes on in its next turn; each step is short."""
-        self.pulls = False
-        """Its task goes on once it has read all that it was sent."""
+        """Work in short steps that goes on in its next turn."""
         self.task_id = b""
         """The id of the request that the task answers."""
-        self.waiting: list[bytes] = []
+        self.awaits_reading = False
+        """The next step of the task follows when the peer has read all that it was sent."""
         self.released: Callable[[], None] = _do_nothing
-        """Called when its messages need not wait any longer."""
-        self.gone = False
-        self.closed = False
-        """The daemon has closed the connection: nothing that this peer has sent is handled any more."""
-        self.refused = ""
-        """Reason to close the connection, empty if there is none."""
+        """Called when its messages or its task have waited long enough for work outside the bus."""
+        self.refusal = ""
+        """Reason for which the daemon is to close the connection."""
         self.logins_failed = 0
         self.batches: Batches | None = None
         """Its batches that are not yet answered, where they are answered as a whole."""
@@ -148,23 +142,27 @@ class Session:
         response = b"".join((RESPONSE_START, request_id, RESULT_KEY, result, b"}"))  # composed here to save a call
         self.put(self.header(len(response)) + response)
 
-    def close(self) -> None:
-        """Drop all messages that have not been handled, and those still to come."""
-        # Held for good, so that the hot path needs no second flag to skip the messages of closed sessions.
-        self.closed = self.held = True
-        self.turn_over = self.stalled = self.pulls = False
-        self.put_off = self.task = None
-        self.waiting = []
+    @property
+    def gone(self) -> bool:
+        """True once the peer has left the bus."""
+        return self.condition is GONE
 
-    def end(self) -> None:
+    @property
+    def has_rest(self) -> bool:
+        """True if something that the peer has sent is still to be handled, or to be read by it."""
+        return bool(self.waiting) or self.condition is DUE or self.condition is STALLED
+
+    def drop_work(self) -> None:
+        """Drop the messages that wait, and all that was to be done for this peer."""
+        self.waiting = []
+        self.task = self.begin_fetch = None
+
+    def let_go(self) -> None:
         """Let go of everything that refers back to this session, so that its memory is freed at once."""
-        self.close()
-        self.gone = True
         self.batches = None
         # An open batch has put methods of its own here, which refer to the session.
         self.put, self.header = self.outbox.put, self.framing.header
-        self.released = _do_nothing
-        self.on_put_off = None
+        self.released, self.awaits_order = _do_nothing, _return_false
 
     def rename(self, name: str) -> None:
         """Set the name that the peer has chosen."""
@@ -173,3 +171,7 @@ class Session:
 
 
 def _do_nothing() -> None: ...
+
+
+def _return_false() -> bool:
+    return False

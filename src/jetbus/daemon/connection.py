@@ -25,12 +25,12 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from jetbus.bus.conditions import DUE, PUT_OFF, READY, REFUSED
 from jetbus.daemon.credentials import certificate_names, peer_credentials
 from jetbus.daemon.deflate import INFLATING_SLICE_BYTES, DeflatingTransport, find_deflate
 from jetbus.daemon.logins import login_address
 from jetbus.daemon.origins import is_allowed
 from jetbus.daemon.outbox import SocketOutbox
-from jetbus.daemon.turns import HEAVY_S, HEAVY_TURN
 from jetbus.daemon.upgrade_logins import find_user
 from jetbus.errors import InvalidRequest
 from jetbus.wire.binary import (
@@ -58,13 +58,11 @@ _ws_log = logging.getLogger("jetbus.websocket")
 REASON_CHARS = 100
 """A close frame has no room for more of a reason."""
 WS_SLICE_BYTES = 4 * 1024
-"""The same for WebSocket, whose frames take longer to decode and may be as short as six bytes."""
+"""Bytes between two looks at the clock for WebSocket, whose frames take longer to decode and may have six bytes."""
 FRAGMENT_BYTES = 64
 """Memory that a fragment of a WebSocket message takes beside its bytes."""
-WAITING_BYTES = 64 * 1024
-"""Bytes read from a peer whose messages wait; the rest stays in the socket."""
 SLICE_BYTES = 64 * 1024
-"""So much of what was read is decoded and handled before the clock is looked at."""
+"""Bytes that are decoded and handled between two looks at the clock, and that are read while messages wait."""
 ORIGIN_CHARS_SHOWN = 200
 _FUNCTION_AT = {bytes([EVENT]): 1, bytes([REQUEST]): 5}
 _ADDS = (ADD_STATE, REMOVE_STATE, ADD_METHOD, REMOVE_METHOD)
@@ -83,6 +81,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, daemon: Daemon, kind: str) -> None:
         self._daemon = daemon
         self._bus = daemon.bus
+        self._serving = daemon.bus.serving
         self._bus_receive = daemon.bus.receive
         self._turns = daemon.turns
         self._flow = daemon.flow
@@ -93,15 +92,12 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self.host = ""
         """The address without the port; peers on Unix sockets have none."""
-        self._left = False
         self._unread = b""
         """Bytes from the socket that wait for the next turn."""
-        self._heavy_until = 0.0
-        """Until then it is served in the order of the heavy connections only; 0 for a connection that is not heavy."""
-        self._heavy_s = 0.0
-        """Processor time that what it has sent needed in turns among the heavy connections."""
-        self._ended = False
-        """The peer will send nothing more, and leaves when all that it sent is handled."""
+        self.is_heavy = False
+        """Its last work took more than a turn: it is served in the order of the heavy connections only."""
+        self._used_s = 0.0
+        """Processor time used in turns among the heavy connections since all that was read was handled."""
         self._linger_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -125,7 +121,7 @@ class Connection(asyncio.Protocol):
             self._bus_receive = self._bus.receive_binary
             session.send(INFO_MESSAGE)
         session.released = self._on_released
-        session.on_put_off = self._put_off
+        session.awaits_order = self._awaits_order
         # A process or certificate may be a user's already; ``authenticate`` can still replace that.
         session.auth = self._auth_without_password()
         self.outbox.audiences = session.fetches.values()
@@ -167,13 +163,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.outbox.close()
         self._daemon.lost(self)
-        self._end_stall()  # it will never read what it was sent
-        self._catch_up()
+        self._report_read()  # it will never read what it was sent
+        self._turns.catch_up(self)
         # A peer that has closed in order after its last message: what it sent still counts, also if it does not take
         # the answers any more, which resets the connection. A reset without that drops what waits.
-        if (exc is None or self._ended) and self._has_rest():
-            self._ended = True
-            self._linger()
+        session = self.session
+        if session is not None and (exc is None or session.ended) and self.has_rest:
+            self._linger(session)
             return
         self._leave()
         self._forget()
@@ -190,7 +186,7 @@ class Connection(asyncio.Protocol):
         """Handle nothing more of a peer that the daemon closes."""
         self._unread = b""
         if self.session is not None:
-            self.session.close()
+            self._serving.close(self.session)
 
     def close_for(self, reason: str) -> None:
         """Close the connection because a limit is reached; the reason is sent to the peer and logged."""
@@ -207,47 +203,39 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Leave, or stay half open until the next turns have handled all that was sent."""
-        self._catch_up()
-        self._ended = self._has_rest()
-        if self._ended:
-            self._linger()
-        else:
+        self._turns.catch_up(self)
+        session = self.session
+        if session is None or not self.has_rest:
             self._leave()
-        return self._ended
+            return False
+        self._linger(session)
+        return True
 
-    def _linger(self) -> None:
+    def _linger(self, session: Session) -> None:
         """Handle what the peer has sent before it closed for ``linger_ms_max`` at the most."""
+        self._serving.end(session)
+        self._limit_lingering()
+
+    def _limit_lingering(self) -> None:
         if self._linger_timer is None:
             seconds = self._daemon.config.linger_ms_max / 1e3
             self._linger_timer = self._daemon.loop.call_later(seconds, self._drop_rest)
 
-    def _has_rest(self) -> bool:
-        """Return True if something that the peer has sent waits for its next turn."""
+    @property
+    def has_rest(self) -> bool:
+        """True if something that the peer has sent is not handled yet."""
         session = self.session
-        return session is not None and not session.closed and (session.turn_over or bool(self._unread))
+        return session is not None and not session.condition.is_over and (bool(self._unread) or session.has_rest)
 
     def _leave(self) -> None:
         """Remove the peer from the bus as soon as it is known to be gone: closing may wait for what is yet to write."""
         if self._linger_timer is not None:
             self._linger_timer.cancel()
-        if not self._left:
-            self._left = True
+        session = self.session
+        if session is not None and not session.gone:
             self._daemon.losing(self)
-            if self.session is not None:
-                self._turns.serve()
-                self._bus.disconnect(self.session)
-
-    def _catch_up(self) -> None:
-        """Handle all that has arrived, out of turn; nothing more will."""
-        turns, messages = self._turns, self._turns.take(self)
-        if self.session is None or self.session.closed:
-            return
-        # Else what it has sent would be collected, and its fetches put off, for a turn that it does not live to see.
-        before, (turns.collecting, turns.answering) = (turns.collecting, turns.answering), (False, True)
-        self.answer_fetch()
-        self.handle(messages)
-        turns.collecting, turns.answering = before
-        self.outbox.flush()  # before the transport is closed
+            self._turns.serve()
+            self._bus.disconnect(session)
 
     def pause_writing(self) -> None:
         self.outbox.pause()
@@ -255,23 +243,20 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.outbox.resume()
         if not self.outbox.slow:
-            self._end_stall()
+            self._report_read()
 
-    def _end_stall(self) -> None:
-        """Go on with a peer that has waited because it left too much unread."""
-        session = self.session
-        if session is not None and session.stalled:
-            # The request that made it wait is first in its queue, and is handled in its next turn.
-            session.stalled, session.turn_over = False, True
+    def _report_read(self) -> None:
+        """Go on in the next turn with a peer that has waited because it left too much unread."""
+        if self.session is not None and self._serving.has_read(self.session):
             self._turns.defer(self)
 
     # -- what arrives
 
     def data_received(self, data: bytes) -> None:
         session = self.session
-        if session is None or session.closed:
+        if session is None or session.condition.is_over:
             return
-        if self._heavy_until or self._unread or len(data) > self.slice_bytes:
+        if self.is_heavy or self._unread or len(data) > self.slice_bytes:
             self._take_in(session, data)
             return
         self._receive(session, self._decode(data))
@@ -281,18 +266,20 @@ class Connection(asyncio.Protocol):
         """Return the messages that ``data`` completes."""
         raise NotImplementedError
 
+    @property
+    def _breaks_off(self) -> bool:
+        """True if nothing more can be decoded, so that the connection is closed when all messages are handled."""
+        return False
+
     def _after(self, session: Session) -> None:
         """Do what is to be done once all messages of ``_decode`` are handled or wait."""
 
     def _take_in(self, session: Session, data: bytes) -> None:
         """Take in much data, or any data of a heavy connection."""
         self._unread += data
-        # It has behaved for a while and is served at once again.
-        if self._heavy_until and self._daemon.loop.time() > self._heavy_until and not self._has_rest():
-            self._heavy_until = 0.0
         # Older bytes wait already, so these have to wait behind them.
-        if self._heavy_until or len(self._unread) > len(data):
-            self._wait_for_turn()
+        if self.is_heavy or len(self._unread) > len(data):
+            self._wait_for_turn(session)
             return
         turns, flow = self._turns, self._flow
         turns.serve()
@@ -302,21 +289,21 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self, session: Session) -> None:
         """Handle what was read, slice by slice, until the turn is over."""
-        data, bus, turns = self._unread, self._bus, self._turns
+        data, serving, turns = self._unread, self._serving, self._turns
         self._unread = b""
         size = self.slice_bytes
         for at in range(0, len(data), size):
-            if session.closed:
+            if session.condition.is_over:
                 return
             # Not before the first slice: every turn must get at least something done.
-            if at and (session.held or clock() > bus.turn_ends):
+            if at and (session.condition is not READY or clock() > serving.turn_ends):
                 self._unread = data[at:]
-                self._wait_for_turn()
+                self._wait_for_turn(session)
                 return
             messages = self._decode(data[at : at + size])
             if turns.collecting:
                 turns.collect(self, messages)
-            elif messages and len(messages[0]) > SLICE_BYTES and not self._heavy_until:
+            elif messages and len(messages[0]) > SLICE_BYTES and not self.is_heavy:
                 self._unread = data[at + size :]
                 self._postpone(session, messages)
                 return
@@ -330,51 +317,46 @@ class Connection(asyncio.Protocol):
         To check and decode a long message cannot be cut. Many connections that complete one each between two looks at
         the sockets would keep all others waiting for their sum.
         """
-        session.waiting += messages
-        if not session.held:
-            session.held = session.turn_over = True
-        self._wait_for_turn()
+        self._serving.postpone(session, messages)
+        self._wait_for_turn(session)
 
-    def _wait_for_turn(self) -> None:
+    def _wait_for_turn(self, session: Session) -> None:
         """Handle no more now; read no more until what has been read is handled."""
-        session = self.session
-        if session is None or session.closed:
+        if session.condition.is_over:
             self._unread = b""
             return
-        self._heavy_until = self._daemon.loop.time() + HEAVY_S
-        # A session that is held for another reason is continued by ``_on_released``.
-        if session.turn_over or not session.held:
+        self.is_heavy = True
+        # A session that waits for something else is continued by ``_on_released``.
+        if session.condition is DUE or session.condition is READY:
             self._turns.defer(self)
-        self._pause_reading()
+        self._pause_reading(session)
         # The rest stays in the buffers of the kernel, where it costs the daemon nothing and slows down its sender.
         self._daemon.inbound.note(self, self._held_bytes())
 
     def take_turn(self, ends: float) -> None:
         """Go on with what has waited, until it is handled or the turn is over, at the instant ``ends``."""
-        session = self.session
-        if session is None or session.closed or (session.held and not session.turn_over):
+        session, turns = self.session, self._turns
+        if session is None or (session.condition is not DUE and session.condition is not READY):
             return
         # Nothing is read from it now, so that the end of what it sends is not seen otherwise.
         if self._linger_timer is None and _has_closed(self.transport.get_extra_info("socket")):
-            self._linger()
+            self._limit_lingering()
         used_s = processor_time()
-        self._turns.serve()
-        self._bus.turn_ends = ends
-        self._pass_on(session, self._bus.next_turn(session))
-        if self._unread and not session.held:
+        turns.serve_until(ends)
+        self._pass_on(session, self._serving.next_turn(session))
+        if self._unread and session.condition is READY:
             self._read_on(session)
-        if self._ended:
-            self._catch_up()
-        self._heavy_s += processor_time() - used_s
-        if self._has_rest() or session.held:
+        if session.ended:
+            turns.catch_up(self)
+        self._used_s += processor_time() - used_s
+        if self._unread or session.condition is not READY:
             return
-        # Its first turn was cut short because the machine was busy with other processes.
-        if self._heavy_s < HEAVY_TURN * self._turns.turn_s:
-            self._heavy_until = 0.0
-        self._heavy_s = 0.0
+        # Less than a turn was left of its work, perhaps because other processes had the processor in its first turn.
+        self.is_heavy = self._used_s > turns.turn_s
+        self._used_s = 0.0
         self._after(session)
         self._daemon.inbound.note(self, self._held_bytes())
-        if self._ended:
+        if session.ended:
             self._finish()
         elif not self.transport.is_closing():
             self.transport.resume_reading()
@@ -410,27 +392,24 @@ class Connection(asyncio.Protocol):
     def handle(self, messages: list[bytes], ends: float = math.inf) -> None:
         """Handle messages that were collected, in a turn that is over at the instant ``ends`` at the latest."""
         session = self.session
-        if session is None or session.closed or not messages:
-            return
-        self._turns.serve()
-        self._bus.turn_ends = min(self._bus.turn_ends, ends)
-        self._pass_on(session, messages)
+        if session is not None and messages and not session.condition.is_over:
+            self._turns.serve(ends)
+            self._pass_on(session, messages)
 
-    def answer_fetch(self, ends: float = math.inf) -> None:
+    def begin_fetch(self, ends: float = math.inf) -> None:
         """Begin the fetch that was put off, if there is one, in a turn that is over at the instant ``ends``."""
         session = self.session
-        if session is None or session.put_off is None:
-            return
-        self._turns.serve()
-        self._bus.turn_ends = min(self._bus.turn_ends, ends)
-        self._bus.begin_put_off(session)
+        if session is not None and session.condition is PUT_OFF:
+            self._turns.serve(ends)
+            self._serving.begin_fetch(session)
+            self._on_released()
 
-    def _put_off(self) -> None:
-        """Wait with a fetch until all that was sent before it has been read, on every connection."""
+    def _awaits_order(self) -> bool:
+        """Return True if a fetch has to wait until all that was sent before it has been read, on every connection."""
         if self._turns.answering:
-            self._bus.begin_put_off(cast("Session", self.session))
-        else:
-            self._turns.put_off(self)
+            return False
+        self._turns.put_off(self)
+        return True
 
     def is_fetch(self, message: bytes) -> bool:
         """Return True if a message begins a fetch."""
@@ -456,57 +435,50 @@ class Connection(asyncio.Protocol):
         return changes_at
 
     def _pass_on(self, session: Session, messages: list[bytes]) -> None:
-        journaling, receive, now = self._daemon.journaling, self._bus_receive, self._bus.now
+        journaling, now = self._daemon.journaling, self._bus.now
         if journaling is not None:
             journaling.tick()
         try:
-            # Alone, because the first message shows the dialect in which all others are read.
-            if session.fresh and messages:
-                receive(session, messages[:1], now)
-                session.fresh = False
-                messages = messages[1:]
-            receive(session, messages, now)
+            if session.fresh:
+                messages = self._bus.receive_first(session, messages, now)
+            self._bus_receive(session, messages, now)
         except Exception:
             # A defect of the daemon. One peer is lost for it, and not the whole bus.
             log.exception("%s is closed: the daemon failed to handle a message", self.outbox.label)
             self.outbox.abort()
-        if session.held:
-            self._on_held(session)
-        # After the messages before it have been answered.
-        if session.refused and not session.closed:
-            self._refuse(session, session.refused)
-            self._hang_up(session.refused)
+        if session.condition is not READY:
+            self._settle(session)
 
-    def _on_held(self, session: Session) -> None:
-        """Wait for the next turn, or read less while the messages wait for something else."""
-        if session.turn_over and not (session.task or session.waiting or self._unread):
-            session.held = session.turn_over = False  # its time is used up, but there is nothing left to do
-        elif session.turn_over:
-            self._wait_for_turn()
-        elif not session.closed and sum(map(len, session.waiting)) > WAITING_BYTES:
-            self._pause_reading()
+    def _settle(self, session: Session) -> None:
+        """Do what the condition of a session asks for that handles no more messages now."""
+        condition = self._serving.settle(session, bool(self._unread))
+        if condition is DUE:
+            self._wait_for_turn(session)
+        elif condition is REFUSED:
+            # After the messages before it have been answered.
+            self._refuse(session, session.refusal)
+            self._hang_up(session.refusal)
+        elif sum(map(len, session.waiting)) > SLICE_BYTES:
+            self._pause_reading(session)
 
-    def _pause_reading(self) -> None:
+    def _pause_reading(self, session: Session) -> None:
         """Read no more, if there is still something to be read from: a lost transport need not say that it closes."""
-        if not self._ended and not self.transport.is_closing():
+        if not session.ended and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def _on_released(self) -> None:
-        """Handle what has arrived while a slow service was running, then read on."""
+        """Handle what has arrived while its messages waited, then read on."""
         session = self.session
-        if session is None or session.closed:
+        if session is None:
             return
-        # A task goes on in the next turn; the messages behind it stay where they are.
-        if session.task is not None:
-            self._wait_for_turn()
-            return
-        waiting, session.waiting = session.waiting, []
-        if waiting:
-            self._receive(session, waiting)
-        # A peer that has closed leaves in its next turn.
-        if session.turn_over or (not session.held and (self._unread or self._ended)):
-            self._wait_for_turn()
-        elif not session.held and not self.transport.is_closing():
+        messages = self._serving.take_waiting(session)
+        if messages:
+            self._receive(session, messages)
+        if session.condition is not READY:
+            self._settle(session)
+        elif self._unread or session.ended or self._breaks_off:
+            self._wait_for_turn(session)  # a peer that has closed leaves in its next turn
+        elif not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _refuse(self, session: Session, problem: str) -> None:
@@ -544,9 +516,9 @@ class StreamConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         session = self.session
-        if session is None or session.closed:
+        if session is None or session.condition.is_over:
             return
-        if self._heavy_until or self._unread or len(data) > SLICE_BYTES:
+        if self.is_heavy or self._unread or len(data) > SLICE_BYTES:
             self._take_in(session, data)
             return
         # The same as in the base class, in one function: every message passes here, and calls cost.
@@ -577,11 +549,16 @@ class StreamConnection(Connection):
     def _held_bytes(self) -> int:
         return super()._held_bytes() + self._decoder.pending_bytes
 
+    @property
+    def _breaks_off(self) -> bool:
+        return self._decoder.overlong is not None
+
     def _after(self, session: Session) -> None:
-        if self._decoder.overlong is None or session.turn_over:
+        if not self._breaks_off or self.has_rest:
             return
-        self._unread = b""  # nothing behind it can be read
-        self._catch_up()
+        self._turns.catch_up(self)
+        if self.has_rest or session.condition.is_over:
+            return  # the reason is sent behind the answers to what came before it
         self._daemon.bus.limit_hits["message_bytes_max"] += 1
         allowed = self._daemon.config.message_bytes_max
         reason = f"a message of {self._decoder.overlong} bytes; message_bytes_max = {allowed} are allowed"
@@ -667,7 +644,7 @@ class WebSocketConnection(Connection):
             return
         if self.session.fresh and len(data) > self.slice_bytes:
             self._unread += data  # no turn at once for one of many new connections
-            self._wait_for_turn()
+            self._wait_for_turn(self.session)
             return
         super().data_received(data)
 
@@ -691,11 +668,15 @@ class WebSocketConnection(Connection):
     def _unfinished_bytes(self) -> int:
         return len(self._protocol.reader.buffer) + self._fragment_bytes
 
-    def _after(self, session: Session) -> None:
-        if self._protocol.state is not State.OPEN:
-            if session.turn_over:
+    @property
+    def _breaks_off(self) -> bool:
+        return self._protocol.state is not State.OPEN
+
+    def _after(self, _session: Session) -> None:
+        if self._breaks_off:
+            if self.has_rest:
                 return  # the answer to a close frame waits for the answers to what came before it
-            self._catch_up()
+            self._turns.catch_up(self)
         self._send_protocol()
 
     def _shake_hands(self, data: bytes) -> bytes | None:
@@ -730,8 +711,9 @@ class WebSocketConnection(Connection):
         """Send a ping; close the connection if nothing has arrived since the last one."""
         if self._protocol.state is not State.OPEN:
             return
-        held = self.session is not None and self.session.held  # it may be that nothing is read from it, no pong either
-        if self._heard or held:
+        # While its messages wait, it may be that nothing is read from it, no pong either.
+        waits = self.session is not None and self.session.condition is not READY
+        if self._heard or waits:
             self._protocol.send_ping(b"")
             self._send_protocol()
         else:

@@ -1,49 +1,50 @@
 """The order in which the daemon serves its connections, and for how long each at a time.
 
-What is read from a connection is handled at once, which is the quickest way. There are two exceptions.
+Whatever is read from a connection is handled at once, which is the quickest way. There are two exceptions.
 
-**Long work.** A peer may take ``turn_us_max`` microseconds in one turn; the bus looks at the clock where work may take
-long and then lets the rest wait. Connections with a rest, and those that had one a moment ago, are *heavy*. Heavy
-connections are served in the order of a queue, between two looks at the sockets, and all together only for one such
-time; whoever was not served comes first at the next opportunity. So all others wait for one turn at the most, however
-many heavy connections there are:
+**Long work.** A peer may use ``turn_us_max`` microseconds in one turn. The bus looks at the clock after everything that
+may take long, and lets the rest wait. A connection with such a rest is *heavy*, and remains so until a rest takes less
+than a turn of processor time. Heavy connections are served in the order of a queue, between two looks at the sockets,
+and all of them together get the time of one turn; the next in the queue is first at the next opportunity. So all others
+wait for one turn at most, however many heavy connections there are::
 
     sockets    heavy 1      sockets    heavy 2, 3      sockets    heavy 1 ...
     ------------------------------------------------------------------------> time
 
-The addresses take turns in this queue, and the connections of one address among themselves: whoever opens three hundred
-connections gets no more of the time than another who has one.
+The addresses take turns in this queue, and the connections of one address among themselves: three hundred connections
+from one address get no more time than a single connection from another.
 
-Many connections that are not heavy yet could each take a whole turn at once. While there are heavy ones, these take
-``AT_ONCE_TURNS`` turns together between two looks at the sockets; those that come later are cut short, and are heavy if
-that is not enough for them.
+Many connections that are not heavy yet could each use a whole turn at once. While others are heavy, they use
+``TURNS_AT_ONCE`` turns in total between two looks at the sockets. After that each gets a short turn, and is heavy if
+that is not enough.
 
-The loop accepts one connection between two looks at the sockets. While others wait to be accepted, the queue therefore
-rests, for ``NEWCOMERS`` connections at the most; else each of them would wait for as many turns as there are
-connections ahead of it. What a new WebSocket connection sends along, if it is long, waits for its turn in the queue.
+The loop accepts one connection between two looks at the sockets. While connections wait to be accepted, the queue
+therefore rests, for up to ``LOOKS_MAX`` looks; otherwise each of them would wait for a turn of the queue for every
+connection ahead of it. Long data that follows the handshake of a new WebSocket waits for its turn in the queue.
 
-To check and decode a long message cannot be cut. A connection that has completed one is therefore heavy, too, so that
-many such messages are not handled one after the other between two looks at the sockets.
+A long message is checked and decoded in one piece. It therefore waits for its turn in the queue, so that the long
+messages of many connections are not handled one after the other between two looks at the sockets.
 
-Work that cannot be cut may exceed its turn. The queue then rests for as long as that took, up to ``REST_S_MAX``, so
-that a request of another peer, which needs several looks at the sockets, meets such work only once.
+Work in one piece may exceed its turn. The queue then rests for as long as the work took, up to ``MOMENT_S``: a request
+of another peer, which needs several looks at the sockets, meets such work only once.
 
-**Order around fetches.** Handling at once is not always the order in which messages were sent: epoll names the
-connections that it has named in the look before ahead of all others, and a read brings what was sent while others were
-already waiting. Between two connections nobody notices, except around a fetch. A program that adds by one connection
-and fetches by another wants to see what it has added, and one that fetches and then changes wants to see each change.
+**Order around fetches.** Messages are not always read in the order in which they were sent: epoll reports connections
+that it reported in the look before ahead of all others, and a read returns bytes that were sent while other connections
+were already waiting. Between two connections this matters only around a fetch. A program that adds by one connection
+and fetches by another expects to see what it has added, and one that fetches and then changes expects to see each
+change.
 
-So a fetch is answered only when the sockets have been looked at once more: whatever was sent before it has then been
-read, on every connection. What is read meanwhile is collected and handled in three stages: the messages up to the last
-``add`` or ``remove`` of each connection, then the fetches, then the changes that follow.
+So a fetch is answered after one more look at the sockets: everything sent before it has then been read, on every
+connection. Messages that are read meanwhile are collected and handled in three stages: first the messages up to the
+last ``add`` or ``remove`` of each connection, then the fetches, then the changes that follow::
 
     sent     client: unfetch    owner: add    client: fetch    owner: change, change
     read     client: unfetch, fetch    owner: add, change, change
     handled  client: unfetch    owner: add    client: fetch    owner: change, change
 
 Changes that were certainly read in their order, before the fetch, are handled before it. For a moment after each fetch
-everything is collected until the end of the look, because programs of this kind often fetch again. A heavy connection
-has no place in this order: its messages and fetches are handled when it is its turn.
+all messages are collected until the end of the look, because such programs often fetch again. A heavy connection has
+no place in this order: its messages and fetches are handled in its turn.
 """
 
 from __future__ import annotations
@@ -63,42 +64,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetbus.connection")
 
-ORDER_S = 0.005
-"""Time after a fetch during which everything is collected until the end of a look at the sockets."""
-LOOKS_MAX = 4
-"""Fetches wait for so many looks at the sockets at the most, even if each look brings another fetch."""
-HEAVY_S = 1.0
-"""Time after its last long turn during which a connection is still heavy."""
-HEAVY_TURN = 0.5
-"""Share of a turn that the rest of its work must need, in processor time, for that."""
-NEWCOMERS = 8
-"""The queue of heavy connections waits for so many new connections at the most."""
-AT_ONCE_TURNS = 2
-"""Turns that everything handled at once may take together while there are heavy connections, and everything that was
-collected, before further turns are cut short."""
-LATE_TURN = 0.25
-"""Share of a turn that is left to each connection then."""
-LONG_TURNS = 2
-"""Work that took more than so many turns makes the queue of heavy connections rest."""
-REST_S_MAX = 0.01
-"""The longest rest: enough for the requests that others have waited with."""
+TURNS_AT_ONCE = 2
+"""Turns that immediate work may use in total before later turns are shortened, and that heavy work may use in one piece
+before the queue rests. One turn would shorten the second of two busy peers; each further turn delays all others."""
+SHORT_TURN = 0.25
+"""Share of a turn below which serving a connection is not worth its cost: the length of a shortened turn, and the time
+that must be left to start with the next heavy connection."""
+LOOKS_MAX = 8
+"""Looks at the sockets that a fetch or the queue of heavy connections waits for at most, if each look brings another
+fetch or connection. The loop accepts one connection a look, so this many peers connect between two turns."""
+MOMENT_S = 0.01
+"""Time in which a program sends its next message after it has received an answer, with room for a busy machine: for so
+long messages are collected after a fetch, and the queue rests after work in one piece."""
 
 
 class Heavy(Protocol):
-    """A connection that needs several turns, or work that one has left behind."""
+    """A connection that needs several turns, or a chore."""
 
     outbox: SocketOutbox
 
     @property
     def shares_turns_with(self) -> str:
-        """The address whose connections share their turns among the heavy ones."""
+        """The address whose heavy connections share their turns."""
 
     def take_turn(self, ends: float, /) -> None:
         """Go on until the instant ``ends``, and defer what is left to the next turn."""
 
 
 class Chore:
-    """Work that a peer has left behind: to remove its elements, or itself from the audiences of its fetches."""
+    """Work that remains when a peer has left: removing its elements, and the peer from the audiences of its fetches."""
 
     def __init__(self, turns: Turns, session: Session, steps: Iterator[None]) -> None:
         self._turns = turns
@@ -114,29 +108,30 @@ class Chore:
 
 
 class Turns:
-    """Decides when what was read is handled."""
+    """The scheduler of all connections: decides when messages that were read are handled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bus: Bus, flow: Flow, turn_s: float) -> None:
         self._loop = loop
         self._bus = bus
+        self._serving = bus.serving
         self._flow = flow
         self.turn_s = turn_s
         self.collecting = False
-        """True while messages are collected, because a fetch waits or has been answered a moment ago."""
+        """True while messages are collected, because a fetch waits or was answered a moment ago."""
         self.answering = False
-        """Fetches are answered at once: everything sent before them has been read, or their connection is heavy."""
+        """True while fetches are answered at once: all that was sent before them is read, or their peer is heavy."""
         self._collected: dict[Connection, list[bytes]] = {}
         """Messages that were read, by connections in the order in which these were read."""
         self._unplaced: set[Connection] = set()
-        """Connections among them that epoll has named first because they were read in the look before, too."""
+        """Connections among them that epoll may have reported first because they were read in the last look, too."""
         self._read_before: set[Connection] = set()
-        """Connections that were read in the look before."""
+        """Connections that were read in the last look."""
         self._fetching: list[Connection] = []
         """Connections whose fetch waits."""
         self._fetch_read = False
-        """A fetch was read since the last look began."""
+        """True if a fetch was read since the last look started."""
         self._looks = 0
-        """Looks that the fetches have waited for."""
+        """Number of looks that the fetches have waited for."""
         self._scheduled = False
         self._handling = False
         self._collects_until = 0.0
@@ -144,26 +139,30 @@ class Turns:
         """Heavy connections in the order in which they are served, by addresses in the order of theirs."""
         self._heavy_scheduled = False
         self._at_once_ends = math.inf
-        """Instant from which on turns are cut short while there are heavy connections."""
+        """Instant after which turns are shortened while there are heavy connections."""
         self._newcomers = 0
-        """Connections made since heavy ones were served."""
+        """Number of connections made since heavy ones were served."""
         self._newcomers_seen = 0
-        """Their number at the last look at the queue."""
+        """The same number when the queue was looked at last."""
 
     def welcome(self) -> None:
         """Count a new connection."""
         self._newcomers += 1
 
-    def serve(self) -> None:
-        """Begin the turn of a connection."""
+    def serve(self, latest: float = math.inf) -> None:
+        """Start the turn of a connection, which is over at the instant ``latest`` at the latest."""
         # The clock is read once a turn, and only here: that is a good part of what a turn with one message costs.
-        now = clock()
         bus, turn_s = self._bus, self.turn_s
-        bus.now = now
-        if self._heavy_scheduled and now + turn_s > self._at_once_ends:
-            bus.turn_ends = max(self._at_once_ends, now + turn_s * LATE_TURN)
-        else:
-            bus.turn_ends = now + turn_s
+        bus.now = now = clock()
+        ends = now + turn_s
+        if self._heavy_scheduled and ends > self._at_once_ends:
+            ends = max(self._at_once_ends, now + turn_s * SHORT_TURN)
+        self._serving.turn_ends = min(latest, ends)
+
+    def serve_until(self, ends: float) -> None:
+        """Start the turn of a heavy connection, which is over at the instant ``ends``."""
+        self._bus.now = clock()
+        self._serving.turn_ends = ends
 
     # -- long work
 
@@ -173,19 +172,19 @@ class Turns:
         return sum(map(len, self._heavy.values()))
 
     def defer(self, connection: Heavy) -> None:
-        """Serve a connection again when it is its turn among the heavy ones."""
+        """Put a connection at the end of the queue of heavy connections."""
         self._heavy.setdefault(connection.shares_turns_with, {}).setdefault(connection)
         if not self._heavy_scheduled:
             self._heavy_scheduled = True
             self._loop.call_soon(self._serve_heavy)
 
     def run_chore(self, session: Session, steps: Iterator[None]) -> None:
-        """Do steps that a peer leaves behind, in this turn and then among the heavy connections of its address."""
-        Chore(self, session, steps).take_turn(self._bus.turn_ends)
+        """Run the steps of a chore in this turn, and the rest among the heavy connections of its address."""
+        Chore(self, session, steps).take_turn(self._serving.turn_ends)
 
     def _serve_heavy(self) -> None:
-        """Give heavy connections their turns, as many as fit into the time of one."""
-        if self._newcomers_seen < self._newcomers < NEWCOMERS:
+        """Serve heavy connections, as many as fit into the time of one turn."""
+        if self._newcomers_seen < self._newcomers < LOOKS_MAX:
             self._newcomers_seen = self._newcomers
             self._loop.call_soon(self._serve_heavy)
             return
@@ -197,8 +196,7 @@ class Turns:
         for _ in range(self.heavy_count):
             connection = self._take_heavy()
             _protect(connection, connection.take_turn, ends)
-            # Less than half a turn is not worth beginning with.
-            if clock() > ends - self.turn_s / 2:
+            if clock() > ends - SHORT_TURN * self.turn_s:
                 break
         self.collecting, self.answering = collecting, False
         self._flow.gathered()
@@ -206,11 +204,11 @@ class Turns:
         if not self._heavy:
             return
         now = clock()
-        if now - began > LONG_TURNS * self.turn_s:
+        if now - began > TURNS_AT_ONCE * self.turn_s:
             self._at_once_ends = math.inf  # others have this time for themselves
-            self._loop.call_later(min(now - began, REST_S_MAX), self._serve_heavy)
+            self._loop.call_later(min(now - began, MOMENT_S), self._serve_heavy)
         else:
-            self._at_once_ends = now + AT_ONCE_TURNS * self.turn_s
+            self._at_once_ends = now + TURNS_AT_ONCE * self.turn_s
             self._loop.call_soon(self._serve_heavy)
 
     def _take_heavy(self) -> Heavy:
@@ -226,7 +224,7 @@ class Turns:
     # -- order around fetches
 
     def put_off(self, connection: Connection) -> None:
-        """Answer the fetch of a connection when the sockets have been looked at once more."""
+        """Answer the fetch of a connection after one more look at the sockets."""
         self._fetching.append(connection)
         if not self._handling:
             self._fetch_read = True
@@ -234,7 +232,7 @@ class Turns:
             self._schedule()
 
     def collect(self, connection: Connection, messages: list[bytes]) -> None:
-        """Keep messages that were read until the end of this look, or of the next one if there is a fetch."""
+        """Keep messages until the end of this look, or of the next one if there is a fetch among them."""
         if connection not in self._collected:
             self._collected[connection] = []
             if connection in self._read_before:
@@ -244,18 +242,26 @@ class Turns:
             self._fetch_read = any(map(connection.is_fetch, messages))
         self._schedule()
 
-    def take(self, connection: Connection) -> list[bytes]:
-        """Remove and return the messages that are kept of a connection that ends."""
-        return self._collected.pop(connection, [])
+    def catch_up(self, connection: Connection) -> None:
+        """Handle all that has arrived from a connection, ahead of the others; nothing more will arrive."""
+        messages = self._collected.pop(connection, [])
+        if connection.session is None or connection.session.condition.is_over:
+            return
+        # Else messages would be collected, and fetches put off, for a turn that the connection does not live to see.
+        before, (self.collecting, self.answering) = (self.collecting, self.answering), (False, True)
+        _protect(connection, connection.begin_fetch)
+        _protect(connection, connection.handle, messages)
+        self.collecting, self.answering = before
+        connection.outbox.flush()  # before the transport is closed
 
     def _collect_for_a_moment(self) -> None:
-        self._collects_until = self._loop.time() + ORDER_S
+        self._collects_until = self._loop.time() + MOMENT_S
         if not self.collecting:
             self.collecting = True
-            self._loop.call_later(ORDER_S, self._end_collecting)
+            self._loop.call_later(MOMENT_S, self._end_collecting)
 
     def _end_collecting(self) -> None:
-        """Handle at once again, unless another fetch came meanwhile or messages are still kept."""
+        """Return to immediate handling, unless another fetch was read meanwhile or messages are still collected."""
         left_s = self._collects_until - self._loop.time()
         if self._scheduled or left_s > 0:
             self._loop.call_later(max(left_s, 0.0), self._end_collecting)
@@ -265,11 +271,11 @@ class Turns:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            # What is called soon runs when all that this look has found is read, before the next look.
+            # This runs when everything that this look has found is read, before the next look.
             self._loop.call_soon(self._end_look)
 
     def _end_look(self) -> None:
-        """Look at the sockets once more if a fetch was read, else handle what has been collected."""
+        """Wait for one more look if a fetch was read, else handle the collected messages."""
         if self._fetch_read and self._looks < LOOKS_MAX:
             self._fetch_read = False
             self._looks += 1
@@ -281,20 +287,20 @@ class Turns:
         self._handle()
 
     def _forget_look(self, read: set[Connection]) -> None:
-        """Forget who was read in a look; the next one is over."""
+        """Forget the connections that were read in a look, after the next one."""
         if self._read_before is read:
             self._read_before = set()
 
     def _handle(self) -> None:
-        """Handle what has been collected: messages up to the last add, then fetches, then changes.
+        """Handle the collected messages: those up to the last add or remove, then fetches, then changes.
 
-        A connection that has used up its time waits among the heavy ones with all that is left of its messages. When
-        all together have used ``AT_ONCE_TURNS`` turns, long work of any of them waits there.
+        A connection that has used up its time waits among the heavy ones with the rest of its messages. When all
+        connections together have used ``TURNS_AT_ONCE`` turns, further long work waits there.
         """
         collected, self._collected = self._collected, {}
         unplaced, self._unplaced = self._unplaced, set()
         later: list[tuple[Connection, list[bytes]]] = []
-        ends = clock() + AT_ONCE_TURNS * self.turn_s
+        ends = clock() + TURNS_AT_ONCE * self.turn_s
         self.collecting, self._handling = False, True
         self._flow.gather()
         for connection, messages in collected.items():
@@ -307,13 +313,13 @@ class Turns:
         self.answering = True
         fetching, self._fetching = self._fetching, []
         for connection in fetching:
-            _protect(connection, connection.answer_fetch, ends)
+            _protect(connection, connection.begin_fetch, ends)
         for connection, messages in later:
             _protect(connection, connection.handle, messages, ends)
         self.answering = self._handling = False
         self.collecting = True
-        # Written after one more look, in which epoll forgets who was named in this one: what peers send in response
-        # is then named in its order.
+        # Written after one more look, in which epoll forgets which connections it reported in this one: messages that
+        # peers send in response are then reported in their order.
         self._loop.call_soon(self._loop.call_soon, self._flow.gathered)
         if fetching:
             self._collect_for_a_moment()
@@ -325,7 +331,7 @@ _Arguments = ParamSpec("_Arguments")
 def _protect(
     connection: Heavy, serve: Callable[_Arguments, None], *args: _Arguments.args, **options: _Arguments.kwargs
 ) -> None:
-    """Serve a connection; if that fails, it is closed, and the others do not lose their turns with it."""
+    """Serve a connection; close it if that fails, so that the others keep their turns."""
     try:
         serve(*args, **options)
     except Exception:

@@ -104,6 +104,8 @@ class StreamDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that ``data`` completes."""
+        if self.overlong is not None:
+            return []
         rest = self._rest
         if rest is not None:
             # A long message arrives in many reads. They are only appended until it must be complete.
