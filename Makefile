@@ -14,7 +14,7 @@ PAGE := src/jetbus/radar/static/index.html
 export PATH := $(PATH):$(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help install compiler node java shells chromium radar test test-minimum soak fuzz check format demo docs lock audit \
+.PHONY: help install compiler node java shells chromium radar test quick test-minimum soak fuzz check format demo docs lock audit \
   charts release bench benchpeers benchjournal benchspark benchradar clean
 
 help: ## list the everyday commands
@@ -101,17 +101,26 @@ test: check java shells chromium $(PAGE) $(NODE_MODULES)/.installed ## check, th
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && TMPDIR="$$folder" \
 	  $(BIN)/python -m pytest $(WORKERS) --durations 20
 
+# Without Spark, Chromium and Node.js, and without the slow files that tests/conftest.py names.
+QUICK := not spark and not browser and not interop and not slow
+
+quick: install ## ruff, mypy and the quick tests, before each commit: three minutes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(WORKERS) --quiet -m '$(QUICK)'
+
 # The oldest versions that pyproject.toml allows; without Spark, Node.js and what measures time.
 MINIMUM := build/minimum
-QUICK := bus wire peer journal daemon binary cli rules test_loops.py
+MINIMUM_TESTS := bus wire peer journal daemon binary cli rules test_loops.py
 
-test-minimum: $(TOOLS)/.ready ## the quick tests with the oldest dependencies that pyproject.toml allows
+test-minimum: $(TOOLS)/.ready ## the main tests with the oldest dependencies that pyproject.toml allows
 	$(TOOLS)/uv pip compile --quiet --no-header --resolution lowest-direct --python $(PYTHON) --extra dev pyproject.toml \
 	  --output-file $(MINIMUM).txt
 	$(TOOLS)/uv venv --quiet --clear --python $(PYTHON) $(MINIMUM)
 	$(TOOLS)/uv pip install --quiet --python $(MINIMUM) --requirement $(MINIMUM).txt
 	$(TOOLS)/uv pip install --quiet --python $(MINIMUM) --no-deps --no-build-isolation --editable .
-	PATH="$(abspath $(MINIMUM)/bin):$$PATH" $(MINIMUM)/bin/python -m pytest -m 'not spark and not interop' $(QUICK:%=tests/%)
+	PATH="$(abspath $(MINIMUM)/bin):$$PATH" $(MINIMUM)/bin/python -m pytest -m 'not spark and not interop' $(MINIMUM_TESTS:%=tests/%)
 
 MINUTES ?= 5
 

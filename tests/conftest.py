@@ -38,6 +38,28 @@ DEFAULT_ADDRESSES: tuple[tuple[socket.AddressFamily, Any], ...] = (
 SHARED = "shared"
 USES_SHARED = re.compile(r"\b(?:spark: SparkSession|killed: )")
 """Parameters of tests that use the one Spark session, or the pipeline that is killed beside it."""
+SLOW = {
+    "demo": {"test_demo.py"},
+    "hostile": {"test_hostile.py", "test_hostile_daemon.py", "test_memory.py"},
+    "packaging": {"test_container.py", "test_packaging.py", "test_release.py"},
+    "system": {"test_system.py"},
+    "binary": {"test_access.py"},
+    "bridge": {"test_loss.py"},
+    "bus": {"test_audience.py"},
+    "cli": {
+        *("test_completion.py", "test_journals.py", "test_record.py", "test_streams.py", "test_tables.py"),
+        *("test_target.py", "test_terminal.py", "test_tools.py", "test_user.py"),
+    },
+    "daemon": {
+        *("test_arrival.py", "test_journal.py", "test_journal_crash.py", "test_limits.py", "test_main.py"),
+        *("test_model.py", "test_past.py"),
+    },
+    "docs": {"test_shell.py", "test_site.py"},
+    "journal": {"test_compaction.py", "test_recovery.py"},
+    "radar": {"test_api.py"},
+    "tests": {"test_contributing.py", "test_soak.py"},
+}
+"""Files that took longest, by folder: ``make quick`` leaves them out. A file that is not here is quick."""
 SLOWEST = 10
 """Files that a run with ``--durations`` lists at its end."""
 _file_seconds: dict[str, float] = defaultdict(float)
@@ -83,6 +105,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in item.path.parts:
             item.add_marker("spark")
+        if item.path.name in SLOW.get(item.path.parent.name, ()):
+            item.add_marker("slow")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_WITHIN_S))
     items.sort(key=lambda item: (_takes_long(item), item.path.name == KILLS))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
+from conftest import SLOW
 from docs.test_shell import is_made
 from support.docs import blocks_of
 
@@ -186,3 +187,10 @@ def test_the_commands_are_there() -> None:
     named = re.findall(r"make ([\w-]+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert named
     assert set(named) <= set(targets)
+
+
+def test_slow_files_exist() -> None:
+    """The files that ``make quick`` leaves out as slow exist, so that a renamed one is noticed."""
+    tests = ROOT / "tests"
+    places = [tests / folder.removeprefix("tests") / file for folder in SLOW for file in SLOW[folder]]
+    assert [place for place in places if not place.is_file()] == []

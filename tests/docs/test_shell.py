@@ -60,6 +60,10 @@ MADE = {
     "lock": Made(
         r"uv pip compile .* --output-file requirements/wheels\.txt", "packaging/test_locks.py checks the files"
     ),
+    "quick": Made(
+        "python -m pytest .* -m 'not spark and not browser and not interop and not slow'",
+        "Makefile: some of what `make test` does",
+    ),
     "release": Made("python build_backend/release.py", "packaging/test_release.py"),
     "soak": Made("python bench/soak.py --minutes 5 --chart build/soak.svg", "test_soak.py, for seconds"),
     "test-minimum": Made("python -m pytest -m .*", "other dependencies, same tests"),
