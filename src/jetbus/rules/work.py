@@ -8,8 +8,8 @@ units.
 ``units`` only grows; read it before and after a piece of work to know what the work has cost. A caller that wants to
 bound a piece of work sets a ceiling for it::
 
-    with meter.ceiling(1_000_000, "turn_work_max"):
-        found = tree.matching(rule)        # LimitReached names turn_work_max once a million units are used up
+    with meter.ceiling(1_000_000, "rule_work_max"):
+        found = tree.matching(rule)        # LimitReached names rule_work_max once a million units are used up
 
 Two ways to report keep a half-finished event from being torn apart. ``spend`` may raise and is for work that can be
 given up as a whole: looking for the states of a fetch or a get. ``units += n`` never raises and is for tests that run
