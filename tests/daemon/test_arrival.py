@@ -218,6 +218,28 @@ def test_a_fetch_that_comes_first_is_first(start_daemon: StartDaemon, transport:
         ]
 
 
+def test_a_fetch_after_a_long_one_is_first(start_daemon: StartDaemon) -> None:
+    """A client that has just fetched thousands of states is still told each change that follows its next fetch."""
+    daemon = start_daemon()
+    fetch = {"id": 1, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 1, "path": {"contains": "many/"}}}
+    with daemon.connect() as crowd, daemon.connect() as owner, daemon.connect() as client:
+        for number in range(3000):
+            crowd.notify("add", {"path": f"many/{number}", "value": number})
+        crowd.barrier()
+        owner.result("add", {"path": "a", "value": 6})
+        client.send(fetch)
+        while "id" not in client.receive():
+            pass
+        _let_pass(owner, 0.05)
+        _at_rest(daemon, owner)
+        client.notify("unfetch", {"id": 1})
+        client.send({"id": 2, "jsonrpc": "2.0", "method": "fetch", "params": {"id": 2, "path": {"equals": "a"}}})
+        for value in range(3):
+            owner.notify("change", {"path": "a", "value": value})
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        assert _received(client, 5) == ["add 6", "response 2", "change 0", "change 1", "change 2"]
+
+
 @pytest.mark.parametrize("transport", ["tcp", "unix", "ws"])
 def test_a_change_that_comes_before_a_fetch_is_in_its_answer(start_daemon: StartDaemon, transport: str) -> None:
     """A program that changes by one connection and then fetches by another is told the new value first."""

@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._unread = b""
         """Bytes from the socket that wait for the next turn."""
         self.is_heavy = False
-        """Its last work took more than a turn: it is served in the order of the heavy connections only."""
+        """Its address has used more than its share: it is served in the order of the heavy connections only."""
         self._used_s = 0.0
         """Processor time used in turns among the heavy connections since all that was read was handled."""
         self._linger_timer: asyncio.TimerHandle | None = None
@@ -351,8 +351,7 @@ class Connection(asyncio.Protocol):
         self._used_s += processor_time() - used_s
         if self._unread or session.condition is not READY:
             return
-        # Less than a turn was left of its work, perhaps because other processes had the processor in its first turn.
-        self.is_heavy = self._used_s > turns.turn_s
+        self.is_heavy = turns.count_use(self.shares_turns_with, self._used_s)
         self._used_s = 0.0
         self._after(session)
         self._daemon.inbound.note(self, self._held_bytes())

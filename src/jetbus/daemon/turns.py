@@ -3,8 +3,10 @@
 Whatever is read from a connection is handled at once, which is the quickest way. There are two exceptions.
 
 **Long work.** A peer may use ``turn_us_max`` microseconds in one turn. The bus looks at the clock after everything that
-may take long, and lets the rest wait. A connection with such a rest is *heavy*, and remains so until a rest takes less
-than a turn of processor time. Heavy connections are served in the order of a queue, between two looks at the sockets,
+may take long, and lets the rest wait. A connection with such a rest is *heavy*, and remains so while the connections of
+its address use more than ``HEAVY_SHARE`` of the processor for such rests. A long request now and then is within that
+share: a program that fetches a thousand states has its place in the order around fetches, below, as soon as it has
+received them. Heavy connections are served in the order of a queue, between two looks at the sockets,
 and all of them together get the time of one turn; the next in the queue is first at the next opportunity. So all others
 wait for one turn at most, however many heavy connections there are::
 
@@ -73,6 +75,12 @@ that must be left to start with the next heavy connection."""
 LOOKS_MAX = 8
 """Looks at the sockets that a fetch or the queue of heavy connections waits for at most, if each look brings another
 fetch or connection. The loop accepts one connection a look, so this many peers connect between two turns."""
+HEAVY_SHARE = 0.1
+"""Share of the processor that the connections of an address may use in the queue without remaining heavy."""
+HEAVY_SHARE_S = 0.05
+"""Processor time up to which an address can save up its share."""
+ADDRESSES_MAX = 1000
+"""Addresses after which those that have saved up their whole share are forgotten."""
 MOMENT_S = 0.01
 """Time in which a program sends its next message after it has received an answer, with room for a busy machine: for so
 long messages are collected after a fetch, and the queue rests after work in one piece."""
@@ -138,6 +146,8 @@ class Turns:
         self._heavy: dict[str, dict[Heavy, None]] = {}
         """Heavy connections in the order in which they are served, by addresses in the order of theirs."""
         self._heavy_scheduled = False
+        self._saved_up_at: dict[str, float] = {}
+        """Instants at which addresses will have saved up their whole share of the processor again."""
         self._at_once_ends = math.inf
         """Instant after which turns are shortened while there are heavy connections."""
         self._newcomers = 0
@@ -177,6 +187,16 @@ class Turns:
         if not self._heavy_scheduled:
             self._heavy_scheduled = True
             self._loop.call_soon(self._serve_heavy)
+
+    def count_use(self, address: str, used_s: float) -> bool:
+        """Count processor time used in the queue; return True if the address has used more than its share."""
+        now = clock()
+        if len(self._saved_up_at) > ADDRESSES_MAX:
+            self._saved_up_at = {other: at for other, at in self._saved_up_at.items() if at > now}
+        saved_up_at = max(self._saved_up_at.get(address, now), now) + used_s / HEAVY_SHARE
+        # A long attack is forgotten as soon as a short one.
+        self._saved_up_at[address] = min(saved_up_at, now + 2 * HEAVY_SHARE_S / HEAVY_SHARE)
+        return saved_up_at > now + HEAVY_SHARE_S / HEAVY_SHARE
 
     def run_chore(self, session: Session, steps: Iterator[None]) -> None:
         """Run the steps of a chore in this turn, and the rest among the heavy connections of its address."""
