@@ -18,6 +18,7 @@ class RecordedEvents:
 
     def __init__(self) -> None:
         self.now_us = 1_000
+        self.missed = 0
         self.events: list[tuple[Any, ...]] = []
 
     def note(self, row: tuple[str, bytes, str], /) -> None:

@@ -275,6 +275,9 @@ class MadeUp:
         self.asked.append("bring up to date" if rule is None else "keep")
         return MadeUpMoment(self)
 
+    def when_recorded(self, then: Callable[[], None], /) -> None:
+        then()
+
 
 class MadeUpPages:
     """Its events, one a page."""

@@ -55,7 +55,7 @@ _BULKY = (bytes((binary.GET,)), bytes((binary.FETCH_STATES,)), bytes((binary.SER
 """Functions whose answers may be long; they wait while the peer leaves too much unread."""
 LONG_BYTES = 256
 """Length of a message from which on the end of the turn is checked before it is handled."""
-_SERVICES = ("info", "echo", "passwd", "addUser", "removeUser")
+_SERVICES = ("info", "echo", "passwd", "addUser", "removeUser", "sync")
 """The services that are reached by name; all others have a function of their own."""
 
 

@@ -168,6 +168,8 @@ class Bus:
         self._connected += 1
         session = Session(self._connected, outbox, framing, dialect, self.book.open(address))
         self.sessions[session.number] = session
+        if self.record is not None:
+            session.missed = self.record.missed
         return session
 
     def disconnect(self, session: Session) -> None:

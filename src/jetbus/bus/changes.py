@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from jetbus.bus.account import measure_description
-from jetbus.bus.descriptions import Description, describe, is_past, read_meta, read_past
+from jetbus.bus.descriptions import Description, describe, is_past, is_repeated, read_meta, read_past
 from jetbus.bus.params import require_params, require_path
 from jetbus.bus.record import record_description
 from jetbus.bus.tree import Element, as_json, set_value
@@ -77,11 +77,14 @@ class Changes:
             raise MissingParam("value")
         source_us, quality = read_meta(meta)
         self._check_quality(quality)
-        if read_past(meta) and is_past(element.meta, source_us) and value is not None:
-            if self._bus.record is not None:
-                then = as_json(element, value)
-                self._bus.record.append_described(element.path, then, element.owner.label, source_us, quality, True)
-            value = None
+        if read_past(meta) and value is not None:
+            then = as_json(element, value)
+            if is_past(element.meta, source_us):
+                if self._bus.record is not None:
+                    self._bus.record.append_described(element.path, then, element.owner.label, source_us, quality, True)
+                value = None
+            elif is_repeated(element, then, source_us, quality):
+                value = None
         if params.schema:
             if element.owner.dialect.has_nodes and params.schema[:1] not in b'"{':
                 raise WrongType("params.schema")

@@ -187,3 +187,11 @@ def is_past(present: Meta | None, source_us: int | None) -> bool:
     if source_us is None:
         return False
     return present is None or present.source_us is None or source_us < present.source_us
+
+
+def is_repeated(element: Element, value: bytes, source_us: int | None, quality: bytes | None) -> bool:
+    """Return True if a value of the past is the present one, of the same time: its owner does not know it arrived."""
+    present = element.meta
+    return (
+        present is not None and present.source_us == source_us and element.value == value and present.quality == quality
+    )

@@ -141,6 +141,10 @@ class EventRecorder(Protocol):
         """The instant that events are recorded with, in microseconds."""
 
     @property
+    def missed(self) -> int:
+        """Number of events that were dropped because they could not be recorded."""
+
+    @property
     def note(self) -> Callable[[tuple[str, bytes, str]], None]:
         """Function to call with path, value and peer when a state changes. It is replaced after each commit."""
 
@@ -202,6 +206,9 @@ class History(Protocol):
 
     def bring_up_to_date(self, rule: Rule | None = None, /) -> Seam:
         """Start writing all events so far; with a rule, collect later events of its paths."""
+
+    def when_recorded(self, then: Callable[[], None], /) -> None:
+        """Call ``then`` on the loop once all events so far are recorded for good, or dropped."""
 
 
 # -- simple implementations

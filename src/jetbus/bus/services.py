@@ -23,6 +23,7 @@ from jetbus.errors import (
     EncodingNotSupported,
     FetchIdInUse,
     FetchIdUnknown,
+    Internal,
     Invalid,
     JetError,
     LimitReached,
@@ -514,6 +515,26 @@ def _change_users(bus: Bus, session: Session, request: Request, change: Callable
     bus.logins.run(lambda: change(users, actor), done)
 
 
+def _sync(bus: Bus, session: Session, request: Request) -> None:
+    """Respond once everything that the peer has sent before is in the journal, as durably as its setting says."""
+    record, history = bus.record, bus.history
+    if record is None or history is None:
+        raise Invalid("sync", "this daemon keeps no journal; start it with --journal DIR")
+    response_id = bus.encode_response_id(session, request)
+
+    def respond() -> None:
+        if session.gone or not request.id:
+            return
+        missed, session.missed = session.missed, record.missed
+        if missed == record.missed:
+            session.send(session.dialect.encode_result(response_id, session.dialect.done))
+        else:
+            error = Internal("the journal has dropped events, perhaps of this peer; send again what is not recorded")
+            bus.answer_error(session, response_id, error)
+
+    history.when_recorded(respond)
+
+
 RARE: dict[str, Service] = {
     "fetch": _fetch,
     "unfetch": _unfetch,
@@ -526,6 +547,7 @@ RARE: dict[str, Service] = {
     "addUser": _add_user,
     "removeUser": _remove_user,
     "echo": _echo,
+    "sync": _sync,
     "notify": _post,
     "post": _post,
 }

@@ -47,6 +47,7 @@ class Session:
         "header",
         "label",
         "logins_failed",
+        "missed",
         "name",
         "number",
         "outbox",
@@ -92,6 +93,8 @@ class Session:
         """Requests that wait for its answer, oldest first."""
         self.condition: Condition = READY
         """What its next message waits for. Only ``Serving`` changes it, by the table of ``conditions``."""
+        self.missed = 0
+        """Number of events that the journal had dropped when it last had everything of this peer."""
         self.fresh = True
         """True until the first message, by which node-jet 3 peers are recognized."""
         self.waiting: list[bytes] = []

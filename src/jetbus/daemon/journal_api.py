@@ -154,6 +154,10 @@ class JournalApi:
         allowed = self._daemon.config.replay_events_max
         return ReplaySeam(self._journaling.bring_up_to_date(lambda path: _sees_path(path_rule, path), allowed))
 
+    def when_recorded(self, then: Callable[[], None]) -> None:
+        """Call ``then`` on the loop once all events so far are recorded for good, or dropped."""
+        self._journaling.when_recorded(then)
+
     # -- methods of the bus
 
     def offsets(self, _args: MethodArgs) -> bytes:

@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -110,6 +111,8 @@ class Journaling:
         """True if a write was due while another one was running; it follows at once."""
         self._waiting_seams: list[JournalSeam] = []
         """Seams that begin with the next write."""
+        self._awaited: deque[tuple[int, Callable[[], None]]] = deque()
+        """Callbacks of ``when_recorded``, each with the number of events that must be settled first."""
         self.waited_s = self.waited_longest_s = 0.0
         """Time that the loop has waited for the disk, in total and at most; only ``always`` makes it wait."""
         self.record_present: Callable[[Iterable[str] | None], None] = lambda _paths: None
@@ -181,6 +184,7 @@ class Journaling:
         if self.writer.missed > self._reported_missed:
             self._reported_missed = self.writer.missed
             self.on_missed()
+        self._tell_recorded()
         return done
 
     def _write_in_thread(self) -> None:
@@ -227,8 +231,19 @@ class Journaling:
 
     def _finish_write(self) -> None:
         self._writing_since_s = None
+        self._tell_recorded()
         if (self._waiting_seams or self._overdue) and self._timer is not None:
             self._write_in_thread()
+
+    def when_recorded(self, then: Callable[[], None]) -> None:
+        """Call ``then`` on the loop once all events so far are dropped or as durable as ``journal_fsync`` says."""
+        self._awaited.append((self.writer.appended, then))
+        self._tell_recorded()
+
+    def _tell_recorded(self) -> None:
+        awaited, durable = self._awaited, self.writer.durable
+        while awaited and awaited[0][0] <= durable:
+            awaited.popleft()[1]()
 
     def _commit_before_send(self) -> bool:
         return not self.writer.pending or self._commit()

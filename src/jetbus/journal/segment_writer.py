@@ -212,6 +212,8 @@ class SegmentWriter:
         self._heartbeat_us = 0
         self.progress = (last_seq + 1, 0)
         """The next seq, and how many of the events handed over are settled, that is committed or dropped."""
+        self._synced = 0
+        """Number of settled events at the last fsync by interval."""
         self.queue_bytes = 0
         """Approximate size of the queue while there is a problem."""
         self.problem: str | None = None
@@ -224,6 +226,11 @@ class SegmentWriter:
         """Instant up to which every event is settled; events yet to be appended are later."""
         self._maintenance = Maintenance(directory, settings, now_us)
         self._maintenance.begin(last_seq)
+
+    @property
+    def durable(self) -> int:
+        """Number of events handed over that are dropped, or committed as durably as the setting ``fsync`` says."""
+        return self._synced if self._settings.fsync == "interval" else self.progress[1]
 
     @property
     def segments(self) -> int:
@@ -396,12 +403,17 @@ class SegmentWriter:
         tail = self._open_segment
         if tail is not None and now_s - self._synced_s >= self._settings.fsync_ms / 1000:
             self._synced_s = now_s
-            if self._settings.fsync == "interval":
-                tail.sync()
+            self._sync(tail)
         if tail is not None and now_s - tail.opened_s >= self._settings.segment_age_s:
             self._seal()
         elif now_s - self._maintained_s >= RETENTION_S:
             self._request_maintenance()
+
+    def _sync(self, tail: OpenSegment) -> None:
+        """Force the open segment to disk if that is done by interval, and note how far."""
+        if self._settings.fsync == "interval":
+            tail.sync()
+            self._synced = self.progress[1]
 
     def _write_heartbeat_when_quiet(self, *, quiet: bool) -> None:
         """Write a heartbeat for readers if nothing was written for a while."""
@@ -419,6 +431,7 @@ class SegmentWriter:
 
     def _seal(self) -> None:
         if self._open_segment is not None:
+            self._sync(self._open_segment)  # an error is reported here, while sealing ignores it
             self._open_segment.seal()
             self._open_segment = None
             self._layout = STAMPED if self._has_stamps else PLAIN

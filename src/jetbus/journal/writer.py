@@ -333,6 +333,16 @@ class Writer:
         return self._taken - self._segment_writer.progress[1] + len(self._open)
 
     @property
+    def appended(self) -> int:
+        """Number of events appended so far and not dropped before they were taken."""
+        return self._taken + len(self._open)
+
+    @property
+    def durable(self) -> int:
+        """Number of these that are settled: dropped, or committed as durably as the setting ``fsync`` says."""
+        return self._segment_writer.durable
+
+    @property
     def complete_us(self) -> int:
         """Instant up to which every event is committed or dropped, 0 if unknown; events to come are later."""
         return self._segment_writer.complete_us
