@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,18 @@ def done(name: str, *words: str) -> tuple[int, str, str]:
 
 def at(daemon: Daemon) -> tuple[str, str]:
     return "--tcp", daemon.listens["tcp"]
+
+
+# -- a bad line
+
+
+def test_a_bad_line_loses_nothing(start_daemon: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pump whose connection breaks three times has every value recorded in the end."""
+    daemon = start_daemon("--journal", str(tmp_path / "log"))
+    monkeypatch.setenv("JET_URL", f"jet://{daemon.listens['tcp']}")
+    code, out, error = done("badline", "--values", "300", "--buffer", str(tmp_path / "buffer"))
+    assert (code, error) == (0, "")
+    assert out.splitlines()[-1] == "301 values are recorded, 0 were dropped"
 
 
 # -- watch

@@ -26,7 +26,9 @@ def daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunningD
 
 
 @pytest.mark.usefixtures("daemon")
-@pytest.mark.parametrize("page", ["history.md", "history-reference.md", "howto/notebook.md", "howto/resample.md"])
+@pytest.mark.parametrize(
+    "page", ["history.md", "history-reference.md", "howto/buffer.md", "howto/notebook.md", "howto/resample.md"]
+)
 def test_pages_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every Python block of a page runs, in order, and prints what its comments say."""
     run_page(page, capsys)

@@ -36,6 +36,7 @@ PYTHON = {
     "docs/describe.md": "test_peer_docs.py",
     "docs/history.md": "test_history_docs.py",
     "docs/history-reference.md": "test_history_docs.py",
+    "docs/howto/buffer.md": "test_history_docs.py",
     "docs/howto/notebook.md": "test_history_docs.py",
     "docs/howto/resample.md": "test_history_docs.py",
     "docs/peers.md": "test_peer_docs.py",

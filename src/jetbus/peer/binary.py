@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -36,6 +36,9 @@ from jetbus.peer.values import OCTETS, Blob, decode_or_explain, encode_checked, 
 from jetbus.wire import binary, jsonrpc
 from jetbus.wire.binary import EVENT, KINDS, REQUEST, RESPONSE
 from jetbus.wire.jsonrpc import Envelope
+
+if TYPE_CHECKING:
+    from jetbus.peer.buffer import BufferedValue
 
 log = logging.getLogger("jetbus.peer")
 
@@ -99,6 +102,14 @@ class BinaryCodec:
 
     def encode_value(self, value: Any, /) -> bytes:
         return _encode_body(value)
+
+    def encode_timed(self, head: bytes, record: BufferedValue, *, is_past: bool) -> bytes:
+        options: JsonObject = {"ts": record.us}
+        if record.quality is not None:
+            options["quality"] = Raw(record.quality)
+        if is_past:
+            options["past"] = True
+        return head + binary.from_json(record.value) + _encode_options(options)
 
     def encode_result(self, request_id: bytes, result: Any) -> bytes:
         number = binary.encode_number(int(request_id))

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -35,6 +35,9 @@ from jetbus.peer.subscription import Event, Notification
 from jetbus.peer.values import encode_checked, encode_plain, encode_value, may_have_blobs
 from jetbus.wire import jsonrpc
 from jetbus.wire.jsonrpc import Envelope
+
+if TYPE_CHECKING:
+    from jetbus.peer.buffer import BufferedValue
 
 log = logging.getLogger("jetbus.peer")
 
@@ -117,6 +120,9 @@ class Codec(Protocol):
     def make_change_head(self, path: str) -> bytes:
         """Return what precedes the value in every change of a state."""
 
+    def encode_timed(self, head: bytes, record: BufferedValue, *, is_past: bool) -> bytes:
+        """Encode a change with its time and quality; ``head`` is that of its state."""
+
     def encode_result(self, request_id: bytes, result: Any) -> bytes: ...
 
     def encode_error(self, request_id: bytes, error: Mapping[str, Json]) -> bytes: ...
@@ -174,6 +180,10 @@ class JsonCodec:
 
     def make_change_head(self, path: str) -> bytes:
         return b'{"method":"change","params":{"path":' + jsonrpc.encode(path) + b',"value":'
+
+    def encode_timed(self, head: bytes, record: BufferedValue, *, is_past: bool) -> bytes:
+        quality = b"" if record.quality is None else b',"quality":' + record.quality
+        return b'%b%b,"ts":%d%b%b}}' % (head, record.value, record.us, quality, b',"past":true' if is_past else b"")
 
     def encode_result(self, request_id: bytes, result: Any) -> bytes:
         return jsonrpc.encode_result(request_id, encode_value(result))

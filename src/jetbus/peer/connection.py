@@ -26,7 +26,8 @@ the connection ends.
 **Event loops.** Everything happens on the loop on which ``connect`` has run, which is checked for each request.
 
 Requests are not repeated: nobody knows whether a set was done before the connection broke. Changes are not queued
-without a connection: the add carries the latest value, and a fetch reports only differences (see ``subscription``).
+without a connection: the add carries the latest value, and a fetch reports only differences (see ``subscription``). A
+peer with a buffer sends the others later, as values of the past (see ``buffering``).
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ from jetbus.peer.address import (
     read_urls,
 )
 from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
+from jetbus.peer.buffer import Buffer
+from jetbus.peer.buffering import Buffering, read_buffer_options
 from jetbus.peer.callbacks import call_back
 from jetbus.peer.codec import make_codec
 from jetbus.peer.compat import read_info
@@ -112,6 +115,9 @@ class PeerConnection:
         reconnect: bool = True,
         tls: ssl.SSLContext | None = None,
         answer_s: float = ANSWER_S,
+        buffer: str | os.PathLike[str] | None = None,
+        buffer_max: int | None = None,
+        buffer_share: float | None = None,
         on_loss: Callable[[], Any] | None = None,
         on_return: Callable[[], Any] | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -124,6 +130,10 @@ class PeerConnection:
         With ``wait`` connecting waits for a daemon that does not run yet, with ``wait_s`` for so many seconds at most.
 
         ``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
+
+        With ``buffer`` no value of a state is lost while there is no connection: each is kept, ``"memory"`` or in a
+        folder, until the daemon has recorded it, and sent later as a value of the past. ``buffer_max`` is the size in
+        bytes, by default 64 MiB; ``buffer_share`` the part of the time in which late values are sent, by default 0.5.
 
         ``loop`` is the event loop that the peer lives on; it need not run yet. Without it, it is the loop that runs
         when the peer connects.
@@ -146,6 +156,10 @@ class PeerConnection:
         self._on_return = on_return
         self._session = session(self._spawn)
         self._session.answer_s = answer_s
+        buffering = read_buffer_options(buffer, buffer_max, buffer_share)
+        if buffering is not None:
+            self._session.buffering = Buffering(self._session, buffering)
+            self._session.buffering.call_later = self._call_later
         self._session.on_output = self._schedule_flush
         self._session.on_clash = self._on_clash
         self._session.on_settled = self._on_settled
@@ -188,6 +202,11 @@ class PeerConnection:
         """Break the connection at once, as a pulled cable would: open requests fail, and the peer reconnects."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """Values that the daemon has not yet recorded; None for a peer without a buffer."""
+        return None if self._session.buffering is None else self._session.buffering.buffer
 
     @property
     def unsent_bytes(self) -> int:
@@ -238,6 +257,8 @@ class PeerConnection:
         # The caller connects: it may be another daemon than the last time. Reconnecting does not pass here.
         self._session.forget_lengths()
         self._closing = False
+        if self._session.buffering is not None:
+            self._session.buffering.reopen()
         # Sets the clock of the session. Until then it is 0, and requests sent at 0 would be over at the first sweep.
         self._session.expire(self._loop.time())
         await self._open_patiently()
@@ -349,6 +370,7 @@ class PeerConnection:
             self._sweeper.cancel()
         for subscription in list(self._session.fetches.values()):
             self._session.unfetch(subscription)  # node-jet 3's daemon stumbles over fetches of peers that are gone
+        await self._confirm_buffer()
         self._flush()
         # Written before the requests are ended, so that the daemon still hears of the unfetches.
         self._session.on_closed()
@@ -363,6 +385,19 @@ class PeerConnection:
         if transport is not None:
             transport.close()
             await transport.wait_closed(CLOSE_S)
+        if self._session.buffering is not None:
+            self._session.buffering.close()
+
+    async def _confirm_buffer(self) -> None:
+        """Give the daemon some time to record what was sent."""
+        buffering = self._session.buffering
+        if buffering is None:
+            return
+        if self._session.connected and buffering.buffer.in_flight:
+            future = self._future()
+            buffering.sync(future)
+            await asyncio.wait([future], timeout=CLOSE_S)
+            future.cancel()
 
     async def _finish_begun(self) -> None:
         """Let requests that were begun with a callback end with the error of the closed session."""
@@ -497,6 +532,10 @@ class PeerConnection:
         self._flush_scheduled = False
         if self._transport is not None and (out := self._session.take_out()):
             self._transport.write(out)
+
+    def _call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_later(delay_s, call)
 
     def _spawn(self, work: Awaitable[Any], done: Callable[[Any, BaseException | None], None]) -> None:
         task = asyncio.ensure_future(work)

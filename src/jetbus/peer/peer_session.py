@@ -27,8 +27,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -90,6 +91,10 @@ from jetbus.peer.values import (
 from jetbus.wire import jsonrpc
 from jetbus.wire.jsonrpc import Envelope
 
+if TYPE_CHECKING:
+    from jetbus.peer.buffer import BufferedValue
+    from jetbus.peer.buffering import Buffering
+
 log = logging.getLogger("jetbus.peer")
 
 ROUTED_S = 5.0
@@ -134,6 +139,10 @@ class PeerSession:
 
     def __init__(self, spawn: Spawn) -> None:
         self.connected = False
+        self.lock: AbstractContextManager[Any] = nullcontext()
+        """Held while several steps must happen as one; a session of one thread needs none."""
+        self.buffering: Buffering | None = None
+        """The buffer of this peer's values, None if it has none."""
         self.answer_s = ANSWER_S
         """Time limit for what the daemon answers itself."""
         self.owned: dict[str, Owned] = {}
@@ -354,6 +363,8 @@ class PeerSession:
             elif sent + within_s <= now:
                 self._abandon(number)
                 waiter.set_exception(TimedOut({"path": path}) if path else daemon_timed_out(self.answer_s))
+        if self.buffering is not None and self.connected:
+            self.buffering.sweep()
 
     # -- lengths of messages; the idea is explained in ``lengths``
 
@@ -386,6 +397,11 @@ class PeerSession:
             self._lengths.forget_arrived(self._unanswered(), self._count)
         if not self._lengths.has_unproven:
             self._abandoned.clear()
+
+    def check_length(self, state: OwnedState, payload: bytes) -> None:
+        """Refuse a change that the daemon does not accept because of its length."""
+        if len(payload) > self._accepted_bytes:
+            self._check_change(state, len(payload))
 
     def _check_change(self, state: OwnedState, size: int) -> None:
         """Check a change that is longer than any that the daemon is known to accept."""
@@ -420,6 +436,9 @@ class PeerSession:
 
     def change(self, state: OwnedState, value: Any) -> None:
         """Give a state a new value; without a connection it is sent with the next one."""
+        if self.buffering is not None and self.buffering.is_on:
+            self.buffering.change(state, value)
+            return
         # What ``encode_change`` and ``send`` do, without the cost of two calls.
         # A local name, because a function in an attribute takes longer to call.
         kind, encode = type(value), self._encode_value
@@ -459,6 +478,9 @@ class PeerSession:
 
         One that says ``past`` may be older than the present one, so that it does not become the state's value here.
         """
+        if self.buffering is not None and self.buffering.is_on:
+            self.buffering.change(state, value, meta)
+            return
         is_past, knows_meta = bool(meta.get("past")), features_of(self.daemon).is_jetbus
         if not knows_meta and not is_past:
             self.change(state, value)
@@ -466,12 +488,18 @@ class PeerSession:
             state.check(value, b"")  # the next plain change is sent whatever its value
             params = {"path": state.path, "value": self.codec.prepare(value, state.path), **meta}
             payload = self.codec.encode_notification("change", params)
-            if not is_past and len(payload) > self._accepted_bytes:
-                self._check_change(state, len(payload))
+            if not is_past:
+                self.check_length(state, payload)
             if knows_meta and self.connected and state.added:
                 self.send(payload)
         if not is_past:
             state.value, state.meta = value, meta
+
+    def send_late(self, values: list[BufferedValue]) -> None:
+        """Send values of the past of states that this peer owns."""
+        encode, owned = self.codec.encode_timed, self.owned
+        for payload in self._join([encode(owned[value.path].change_head, value, is_past=True) for value in values]):
+            self.send(payload)
 
     def redescribe(self, owned: Owned, schema: str | Mapping[str, Json] | None) -> None:
         """Give a state or method another schema."""
@@ -491,6 +519,9 @@ class PeerSession:
             raise Occupied(owned.path, f"this peer has added {owned.path} already; remove it first")
         if isinstance(owned, OwnedState):
             owned.start()
+        self.check_connected()
+        if self.buffering is not None and isinstance(owned, OwnedState):
+            self.buffering.keep_added(owned)
         # Before it is stored: an add that cannot be sent raises, and leaves nothing behind.
         self.request("add", self._describe(owned), AddWaiter(self, owned, waiter))
         owned.change_head = self.codec.make_change_head(owned.path)
@@ -521,6 +552,13 @@ class PeerSession:
         owned.added = False
         if self.owned.get(owned.path) is owned:
             del self.owned[owned.path]
+            if self.buffering is not None:
+                self.buffering.on_removed(owned.path)
+
+    def confirm_add(self, owned: Owned) -> None:
+        """Note that the daemon has a state or method of this peer."""
+        if self.buffering is not None and isinstance(owned, OwnedState) and owned.added:
+            self.buffering.on_added(owned.path)
 
     # -- fetches
 
@@ -582,6 +620,8 @@ class PeerSession:
         """Send everything again on a connection on which the daemon knows this peer."""
         features = features_of(self.daemon)
         self.connected = True
+        if self.buffering is not None:
+            self.buffering.on_connected(is_jetbus=features.is_jetbus)
         self.routed_s = self.get_timeout_s(ROUTED_S)
         self._lengths.limit_batches(features.batch_bytes)
         if features.is_jetbus:
@@ -612,6 +652,8 @@ class PeerSession:
             self._lengths.learn(limit)
             self._copy_lengths()
         self._lengths.on_settled()
+        if self.buffering is not None:
+            self.buffering.on_settled()
         self.on_settled()
 
     def add_again(self, owned: Owned) -> None:
@@ -649,6 +691,8 @@ class PeerSession:
         """End every request, with its own error or with that of a lost connection."""
         self.connected = False
         self._discard_out()
+        if self.buffering is not None:
+            self.buffering.on_lost()
         requests, self._requests = self._requests, {}
         self._abandoned.clear()
         for number, (waiter, *_) in requests.items():

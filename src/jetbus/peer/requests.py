@@ -253,6 +253,7 @@ class AddWaiter(SessionWaiter):
         self.path = owned.path
 
     def set_result(self, result: Any, /) -> None:
+        self._session.confirm_add(self._owned)
         if not self._waiter.done():
             self._waiter.set_result(result)
 
@@ -269,6 +270,9 @@ class ReaddWaiter(SessionWaiter):
     def __init__(self, session: PeerSession, owned: Owned) -> None:
         self._session, self._owned = session, owned
         self.path = owned.path
+
+    def set_result(self, _result: Any, /) -> None:
+        self._session.confirm_add(self._owned)
 
     def set_exception(self, exception: BaseException, /) -> None:
         if isinstance(exception, MessageTooLong) and isinstance(self._owned, OwnedState):

@@ -40,6 +40,7 @@ from jetbus.loops import new_loop
 from jetbus.peer.address import UrlParts
 from jetbus.peer.aio import PeerAsync
 from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
+from jetbus.peer.buffer import Buffer
 from jetbus.peer.callbacks import call_back, is_async
 from jetbus.peer.codec import Codec
 from jetbus.peer.elements import Owned, OwnedState, Spawn
@@ -71,7 +72,7 @@ class SharedSession(PeerSession):
     def __init__(self, spawn: Spawn) -> None:
         super().__init__(spawn)
         # Reentrant, because what holds it sends, and ``send`` takes it again.
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._batches = threading.local()
         self.write_now: Callable[[bytes], bool] = lambda _payload: False
         """Tries to write a payload at once; returns false if it must be queued."""
@@ -272,6 +273,9 @@ class ThreadedConnection:
         reconnect: bool = True,
         tls: ssl.SSLContext | None = None,
         answer_s: float = ANSWER_S,
+        buffer: str | os.PathLike[str] | None = None,
+        buffer_max: int | None = None,
+        buffer_share: float | None = None,
         on_loss: Callable[[], Any] | None = None,
         on_return: Callable[[], Any] | None = None,
     ) -> None:
@@ -282,6 +286,10 @@ class ThreadedConnection:
         With ``wait`` connecting waits for a daemon that does not run yet, with ``wait_s`` for so many seconds at most.
 
         ``answer_s`` is how long the daemon itself may take to answer; owners have a time of their own.
+
+        With ``buffer`` no value of a state is lost while there is no connection: each is kept, ``"memory"`` or in a
+        folder, until the daemon has recorded it, and sent later as a value of the past. ``buffer_max`` is the size in
+        bytes, by default 64 MiB; ``buffer_share`` the part of the time in which late values are sent, by default 0.5.
         """
         refuse_positional(url, misplaced)
         check_callback(on_loss, "on_loss")  # as given: what the core gets is wrapped
@@ -296,6 +304,9 @@ class ThreadedConnection:
             reconnect=reconnect,
             tls=tls,
             answer_s=answer_s,
+            buffer=buffer,
+            buffer_max=buffer_max,
+            buffer_share=buffer_share,
             on_loss=self._defer(on_loss),
             on_return=self._defer(on_return),
         )
@@ -326,6 +337,11 @@ class ThreadedConnection:
     def connected(self) -> bool:
         """True if there is a connection to the daemon right now."""
         return self._core.connected
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """Values that the daemon has not yet recorded; None for a peer without a buffer."""
+        return self._core.buffer
 
     @property
     def url(self) -> str:

@@ -25,6 +25,7 @@ from jetbus.peer import Event
     examples=[
         Example("jet add lab/lamp '\"off\"' --for 1s", "own a state that others may set, for one second"),
         Example("seq 3 | jet add lab/count -", "publish each line of a program as a new value"),
+        Example("seq 3 | jet add lab/count - --buffer memory", "the same, and lose none if the connection breaks"),
     ],
     stream=True,
     context_settings={"ignore_unknown_options": True},
@@ -42,6 +43,9 @@ from jetbus.peer import Event
 @click.option("--title", metavar="TEXT", help="name for people")
 @click.option("--description", metavar="TEXT", help="what it is, in a sentence")
 @click.option("--stale", "stale_s", type=DURATION, metavar="DURATION", help="time without a change until it is stale")
+@click.option(
+    "--buffer", metavar="memory|DIR", help="keep each value until it is recorded, and send it later if it must be"
+)
 @click.option("--check", is_flag=True, help="let the daemon refuse values that do not fit")
 def add(
     bus: Target,
@@ -52,21 +56,23 @@ def add(
     read_only: bool,
     string: bool,
     access: str | None,
+    buffer: str | None,
     **said: Any,
 ) -> int:
     """Own the state at PATH until Ctrl-C, and print each value that others set.
 
     If VALUE is -, each line of stdin becomes a new value, and the state is read-only. The state is removed when the
     command ends. --unit, --min and the others describe the state to those who ask, such as `jet describe` and Radar;
-    with --check the daemon refuses values that do not fit.
+    with --check the daemon refuses values that do not fit. With --buffer the values from before the connection was lost
+    and until it is back are recorded, too: in a directory they also survive the end of the command.
     """
     options = {"access": None if access is None else read_value(access), **_read_description(said)}
     first = None if value == "-" else read_value(value, string=string)
     with Output(("ts", "event", "path", "value"), form, stream=True) as out:
         if value == "-":
-            code: int = run(_feed(bus, path, string, options, ending))
+            code: int = run(_feed(bus, path, string, options, buffer, ending))
         else:
-            code = run(_own(bus, path, first, read_only, options, out, ending))
+            code = run(_own(bus, path, first, read_only, options, buffer, out, ending))
     return code
 
 
@@ -93,9 +99,16 @@ def _read_description(said: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _own(
-    bus: Target, path: str, value: Json, read_only: bool, options: JsonObject, out: Output, ending: Ending
+    bus: Target,
+    path: str,
+    value: Json,
+    read_only: bool,
+    options: JsonObject,
+    buffer: str | None,
+    out: Output,
+    ending: Ending,
 ) -> int:
-    async with open_peer(bus) as peer:
+    async with open_peer(bus, buffer=buffer) as peer:
         ended = asyncio.Event()
 
         def on_set(requested: Json) -> None:
@@ -115,8 +128,10 @@ async def _own(
         return await run_until_end(stay(), ending)
 
 
-async def _feed(bus: Target, path: str, string: bool, options: dict[str, Any], ending: Ending) -> int:
-    async with open_peer(bus) as peer:
+async def _feed(
+    bus: Target, path: str, string: bool, options: dict[str, Any], buffer: str | None, ending: Ending
+) -> int:
+    async with open_peer(bus, buffer=buffer) as peer:
 
         async def feed() -> None:
             state = None

@@ -1,0 +1,208 @@
+"""Owners with a buffer: whatever breaks, every value of their states is in the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import jetbus
+from jetbus import journal
+from jetbus.peer import connection
+from jetbus.testing import running_daemon
+from support.daemon import Daemon
+
+WITHIN_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Come back quickly, to keep the tests short."""
+    monkeypatch.setattr(connection, "BACKOFF_MAX_S", 0.05)
+
+
+class Killed:
+    """A daemon with a journal that is killed and started again at the same addresses."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self._options = ("--journal", str(directory), *options)
+        self.daemon = Daemon.start(*self._options)
+        self._addresses = [
+            part for name, address in self.daemon.listens.items() for part in (f"--{name.replace('_', '-')}", address)
+        ]
+
+    def url(self, scheme: str) -> str:
+        return f"{scheme}://{self.daemon.listens[{'jet': 'tcp', 'jetb': 'binary', 'ws': 'ws'}[scheme]]}"
+
+    def kill(self) -> None:
+        self.daemon.process.send_signal(signal.SIGKILL)
+        self.daemon.process.wait()
+        self.daemon.close_log()
+
+    def start(self) -> None:
+        self.daemon = Daemon.start(*self._options, *self._addresses)
+
+    def recorded(self, path: str) -> list[str]:
+        """All values of a state in the order of their time, each once."""
+        values: dict[int, str] = {}
+        for batch in journal.open(self.directory).read(None, events=("add", "change", "past")):
+            for row in batch.to_pylist():
+                if row["path"] == path:
+                    values[row["source_ts"]] = row["value"]
+        return [values[ts] for ts in sorted(values)]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Killed]:
+    daemon = Killed(tmp_path / "log")
+    yield daemon
+    daemon.daemon.stop()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("scheme", ["jet", "jetb", "ws"])
+@pytest.mark.parametrize("place", ["memory", "folder"])
+def test_a_killed_daemon_loses_nothing(killed: Killed, tmp_path: Path, scheme: str, place: str) -> None:
+    """Values from before the kill that were not on disk yet, and those until the daemon is back, are recorded."""
+    place = "memory" if place == "memory" else str(tmp_path / "buffer")
+    with jetbus.Peer(killed.url(scheme), buffer=place) as peer:
+        assert peer.buffer is not None
+        state = peer.add_state("pump/n", 0)
+        for number in range(1, 300):
+            state.change(number)
+        killed.kill()
+        until(lambda: not peer.connected)
+        for number in range(300, 600):
+            state.change(number)
+        killed.start()
+        until(lambda: peer.connected)
+        for number in range(600, 700):
+            state.change(number)
+        until(lambda: not len(peer.buffer or ()))
+        assert peer.get("pump/n") == 699
+        assert peer.buffer.gaps == []
+    assert killed.recorded("pump/n") == [str(number) for number in range(700)]
+
+
+def test_an_asynchronous_owner(killed: Killed) -> None:
+    """PeerAsync keeps values in the same way, those that others set included, and waits for their record to close."""
+
+    async def case() -> None:
+        async with jetbus.PeerAsync(killed.url("jet"), buffer="memory") as peer:
+            state = await peer.add_state("pump/n", 0, on_set=lambda _value: None)
+            await peer.set("pump/n", 1)
+            await asyncio.to_thread(killed.kill)
+            while peer.connected:
+                await asyncio.sleep(0.01)
+            state.change(2, quality="uncertain")
+            await asyncio.to_thread(killed.start)
+            while not peer.connected or len(peer.buffer or ()):
+                await asyncio.sleep(0.01)
+            state.change(3)
+
+    asyncio.run(asyncio.wait_for(case(), WITHIN_S))
+    assert killed.recorded("pump/n") == ["0", "1", "2", "3"]
+
+
+OWNER = """
+import sys, jetbus
+with jetbus.Peer(sys.argv[1], buffer=sys.argv[2]) as peer:
+    state = peer.add_state("pump/n", int(sys.argv[3]))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        state.change(int(line))
+        print("changed", flush=True)
+"""
+
+
+def test_a_killed_owner_loses_nothing(killed: Killed, tmp_path: Path) -> None:
+    """The next process that adds the state sends the values that a killed owner has left in a folder."""
+
+    def start(first: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", OWNER, killed.url("jet"), str(tmp_path / "buffer"), str(first)]
+        owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        return owner
+
+    owner = start(0)
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    killed.kill()
+    for number in range(1, 50):
+        owner.stdin.write(f"{number}\n")
+        owner.stdin.flush()
+        assert owner.stdout.readline() == "changed\n"
+    owner.kill()
+    owner.communicate()
+    killed.start()
+    second = start(50)
+    with jetbus.Peer(killed.url("jet")) as client:
+
+        def is_recorded() -> bool:
+            table = client.history("pump/n", since="-1h").num_rows
+            return table > 0 and len(killed.recorded("pump/n")) >= 51
+
+        until(is_recorded)
+    second.communicate("")
+    assert killed.recorded("pump/n") == [str(number) for number in range(51)]
+
+
+def test_repeated_values_are_recorded_once(tmp_path: Path) -> None:
+    """A value that arrived although its confirmation did not is not told to others again, nor recorded twice."""
+    with running_daemon(journal=tmp_path / "log", journal_fsync="always") as daemon:
+        with jetbus.Peer(daemon.url) as client, jetbus.Peer(daemon.url, buffer="memory") as peer:
+            assert peer.buffer is not None
+            state = peer.add_state("pump/n", 0)
+            fetch = client.fetch("pump/n").ready()
+            assert fetch.next().value == 0
+            state.change(1)
+            assert fetch.next().value == 1
+            peer.buffer.take_back()  # as if the connection had been lost with the answer
+            peer.session.buffering._begin_to_drain()  # type: ignore[union-attr]
+            until(lambda: not len(peer.buffer or ()))
+            state.change(2)
+            assert fetch.next().value == 2
+        rows = [
+            row
+            for batch in journal.open(tmp_path / "log").read(None, events=("change", "past"))
+            for row in batch.to_pylist()
+        ]
+        assert [(row["event"], row["value"]) for row in rows] == [("change", "1"), ("past", "0"), ("change", "2")]
+
+
+def test_a_daemon_without_a_journal(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning says that the daemon has no past; values are not kept meanwhile."""
+    with running_daemon() as daemon, jetbus.Peer(daemon.url, buffer="memory") as peer:
+        assert peer.buffer is not None
+        state = peer.add_state("pump/n", 0)
+        until(lambda: "keeps no journal" in caplog.text)
+        count = len(peer.buffer)
+        state.change(1)
+        daemon.restart()
+        until(lambda: peer.connected and peer.get("pump/n") == 1)
+        assert len(peer.buffer) == count
+        assert caplog.text.count("has no past") == 1
+
+
+def test_options_that_mean_nothing() -> None:
+    """Wrong options are refused with what to give."""
+    with pytest.raises(ValueError, match="need a buffer"):
+        jetbus.Peer(buffer_max=100)
+    with pytest.raises(ValueError, match="at least"):
+        jetbus.Peer(buffer="memory", buffer_max=100)
+    with pytest.raises(ValueError, match="buffer_share is 2"):
+        jetbus.Peer(buffer="memory", buffer_share=2)
