@@ -159,10 +159,8 @@ def _track_units(source: JournalSource, seq: int, rule: Rule | None) -> UnitTrac
 
 def _add_computed(batch: pa.RecordBatch, bus: str, columns: list[str]) -> pa.RecordBatch:
     """Return a batch with the name of its bus and its values by type, if these columns are wanted."""
-    import pyarrow as pa
-
     if "bus" in columns:
-        batch = batch.append_column("bus", pa.repeat(pa.scalar(bus), batch.num_rows))
+        batch = batch.append_column("bus", [bus] * batch.num_rows)
     return _add_typed(batch) if set(columns) & set(TYPED) else batch
 
 
