@@ -66,7 +66,7 @@ from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, Dialect
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.intake import Intake, MessageBatch, Refusal
-from jetbus.wire.jsonrpc import NO_META, Message
+from jetbus.wire.jsonrpc import Message
 from jetbus.wire.notifications import TAIL_END, TAIL_START
 
 log = logging.getLogger("jetbus.bus")
@@ -229,7 +229,7 @@ class Bus:
     def _change_plainly(self, session: Session, message: Message, text: bytes) -> bool:
         """Handle the most frequent message, a new value without anything else; return False if it is another one."""
         params = message.params
-        if message.id or params is None or params.schema or params.element or params.meta is not NO_META:
+        if message.id or params is None or params.has_details:
             return False
         element, value = self.tree.elements.get(params.path), params.value  # type: ignore[arg-type]
         # Meta data are None for a state whose last value had none.
@@ -388,14 +388,7 @@ class Bus:
         element = Element(path, jsonrpc.encode(path), value or None, session, not value)
         if session.dialect is not CLASSIC:
             element.dialect = session.dialect
-        if (
-            params.element
-            or params.fetchOnly
-            or params.access
-            or params.timeout
-            or params.schema
-            or params.meta is not NO_META
-        ):
+        if params.has_details:
             set_details(element, params)
             self.changes.check_described(element)
         self.add_element(element)

@@ -64,7 +64,7 @@ class Changes:
             self.post(session, legacy.Post(path, params.element or params.value, "element"))
         elif params.value and element.is_method:
             raise NotState(path)
-        elif params.schema or params.meta is not NO_META:
+        elif params.schema or params.meta != NO_META:
             self.change_described(element, params, params.value or None)
         else:
             self.publish(element, params.value)

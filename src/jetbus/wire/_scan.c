@@ -1,6 +1,6 @@
 /* The check of a JSON message in one pass, for intake.py; and scans of JSON texts, for _texts.py.
  *
- * read_message walks through a text once. On the way it checks all that a message must keep to: UTF-8, the grammar of
+ * Reader.read walks through a text once. On the way it checks all that a message must keep to: UTF-8, the grammar of
  * JSON, the depth of nesting, the size of numbers, and that no key is given twice in the message or its parameters. It
  * notes where the parts are, as offsets into the text:
  *
@@ -9,8 +9,8 @@
  *       MEMBER_ID  MEMBER_METHOD  MEMBER_PARAMS PARAM_PATH  PARAM_VALUE
  *
  * The message is made from these offsets at the end. A text that fails a check, or that has a rare form (a batch,
- * parameters by position, a key with escapes), is left to Python: read_message returns None, and intake.py finds out
- * which of these it is. So nothing here has to know how a text is refused.
+ * parameters by position, a key with escapes), is left to Python: intake.py looks at it again and finds out which of
+ * these it is. So nothing here has to know how a text is refused.
  *
  * No pointer into a text outlives the call that was given the text. Only the stable ABI of Python 3.11 is used: one
  * build does for all versions from there on.
@@ -412,87 +412,91 @@ find_parts(Text text, Py_ssize_t size, Py_ssize_t depth_max, Py_ssize_t chars_ma
 /* -- messages as Python objects */
 
 typedef struct {
-    PyObject *message; /* the types that intake.py gives, see bind */
+    PyObject_HEAD
+    PyObject *message; /* types of messages and parameters */
     PyObject *params;
     PyObject *meta;
-    PyObject *unset;
+    PyObject *unset; /* in place of a missing path */
     PyObject *decode_text;
+    PyObject *look_again; /* reads a text that has a fault or a rare form */
     PyObject *absent;
     PyObject *frequent[FREQUENT];
-} State;
+    Py_ssize_t depth_max;
+    Py_ssize_t chars_max;
+} Reader;
 
 /* A part as bytes, empty if it is not given. */
 static PyObject *
-make_bytes(const State *state, const Part *part)
+make_bytes(const Reader *reader, const Part *part)
 {
     if (part->start == NULL)
-        return Py_NewRef(state->absent);
+        return Py_NewRef(reader->absent);
     return PyBytes_FromStringAndSize((const char *)part->start, part->end - part->start);
 }
 
 /* A part that is a string, as str. */
 static PyObject *
-make_text(const State *state, const Part *part)
+make_text(const Reader *reader, const Part *part)
 {
     Py_ssize_t size = part->end - part->start;
     if (memchr(part->start, '\\', size) == NULL)
         return PyUnicode_DecodeUTF8((const char *)part->start + 1, size - 2, "strict");
-    PyObject *text = make_bytes(state, part);
-    PyObject *decoded = text == NULL ? NULL : PyObject_CallFunctionObjArgs(state->decode_text, text, NULL);
+    PyObject *text = make_bytes(reader, part);
+    PyObject *decoded = text == NULL ? NULL : PyObject_CallFunctionObjArgs(reader->decode_text, text, NULL);
     Py_XDECREF(text);
     return decoded;
 }
 
 static PyObject *
-make_meta(const State *state, const Found *found)
+make_meta(const Reader *reader, const Found *found)
 {
     PyObject *parts[META_PARAMS] = {NULL}, *meta = NULL;
     int index = 0;
-    while (index < META_PARAMS && (parts[index] = make_bytes(state, &found->param[PARAM_TS + index])) != NULL)
+    while (index < META_PARAMS && (parts[index] = make_bytes(reader, &found->param[PARAM_TS + index])) != NULL)
         index++;
     if (index == META_PARAMS)
-        meta = PyObject_CallFunctionObjArgs(state->meta, parts[0], parts[1], parts[2], parts[3], NULL);
+        meta = PyObject_CallFunctionObjArgs(reader->meta, parts[0], parts[1], parts[2], parts[3], NULL);
     for (index = 0; index < META_PARAMS; index++)
         Py_XDECREF(parts[index]);
     return meta;
 }
 
 static PyObject *
-make_params(const State *state, const Found *found)
+make_params(const Reader *reader, const Found *found)
 {
-    PyObject *parts[PARAM_TS + 1] = {NULL}, *params = NULL;
-    int index, details = 0, has_meta = 0;
-    for (index = PARAM_TIMEOUT; index < PARAM_TS; index++)
-        details |= found->param[index].start != NULL;
-    for (index = PARAM_TS; index < PARAMS; index++)
-        has_meta |= found->param[index].start != NULL;
-    int count = details || has_meta ? PARAM_TS : PARAM_TIMEOUT;
-    parts[0] = found->param[PARAM_PATH].start == NULL ? Py_NewRef(state->unset)
-                                                      : make_text(state, &found->param[PARAM_PATH]);
+    PyObject *parts[PARAM_TS + 2] = {NULL}, *params = NULL; /* of jsonrpc.Params, in its order */
+    int index, has_details = 0;
+    for (index = PARAM_TIMEOUT; index < PARAMS; index++)
+        has_details |= found->param[index].start != NULL;
+    int count = has_details ? PARAM_TS : PARAM_TIMEOUT;
+    parts[0] = found->param[PARAM_PATH].start == NULL ? Py_NewRef(reader->unset)
+                                                      : make_text(reader, &found->param[PARAM_PATH]);
     int failed = parts[0] == NULL;
     for (index = 1; index < count && !failed; index++)
-        failed = (parts[index] = make_bytes(state, &found->param[index])) == NULL;
-    if (!failed && has_meta)
-        failed = (parts[count++] = make_meta(state, found)) == NULL;
+        failed = (parts[index] = make_bytes(reader, &found->param[index])) == NULL;
+    if (!failed && has_details) {
+        failed = (parts[count++] = make_meta(reader, found)) == NULL;
+        parts[count++] = Py_NewRef(Py_True);
+    }
     if (!failed)
         /* The first NULL ends the arguments. */
-        params = PyObject_CallFunctionObjArgs(state->params, parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
-                                              parts[6], parts[7], parts[8], parts[9], NULL);
+        params = PyObject_CallFunctionObjArgs(reader->params, parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
+                                              parts[6], parts[7], parts[8], parts[9], parts[10], NULL);
     for (index = 0; index < count; index++)
         Py_XDECREF(parts[index]);
     return params;
 }
 
 static PyObject *
-make_response(const State *state, const Found *found)
+make_response(const Reader *reader, const Found *found)
 {
-    PyObject *id = make_bytes(state, &found->member[MEMBER_ID]);
-    PyObject *result = make_bytes(state, &found->member[MEMBER_RESULT]);
-    PyObject *error = make_bytes(state, &found->member[MEMBER_ERROR]);
-    PyObject *version = make_bytes(state, &found->member[MEMBER_JSONRPC]);
+    PyObject *id = make_bytes(reader, &found->member[MEMBER_ID]);
+    PyObject *result = make_bytes(reader, &found->member[MEMBER_RESULT]);
+    PyObject *error = make_bytes(reader, &found->member[MEMBER_ERROR]);
+    PyObject *version = make_bytes(reader, &found->member[MEMBER_JSONRPC]);
     PyObject *response = NULL;
     if (id != NULL && result != NULL && error != NULL && version != NULL)
-        response = PyObject_CallFunctionObjArgs(state->message, id, Py_None, Py_None, version, state->absent, result,
+        response = PyObject_CallFunctionObjArgs(reader->message, id, Py_None, Py_None, version, reader->absent, result,
                                                 error, NULL);
     Py_XDECREF(id);
     Py_XDECREF(result);
@@ -502,14 +506,14 @@ make_response(const State *state, const Found *found)
 }
 
 static PyObject *
-make_request(const State *state, const Found *found, PyObject *method, PyObject *params, const Part *body_part)
+make_request(const Reader *reader, const Found *found, PyObject *method, PyObject *params, const Part *body_part)
 {
-    PyObject *id = make_bytes(state, &found->member[MEMBER_ID]);
-    PyObject *version = make_bytes(state, &found->member[MEMBER_JSONRPC]);
-    PyObject *body = make_bytes(state, body_part);
+    PyObject *id = make_bytes(reader, &found->member[MEMBER_ID]);
+    PyObject *version = make_bytes(reader, &found->member[MEMBER_JSONRPC]);
+    PyObject *body = make_bytes(reader, body_part);
     PyObject *request = NULL;
     if (id != NULL && version != NULL && body != NULL)
-        request = PyObject_CallFunctionObjArgs(state->message, id, method, params, version, body, NULL);
+        request = PyObject_CallFunctionObjArgs(reader->message, id, method, params, version, body, NULL);
     Py_XDECREF(id);
     Py_XDECREF(version);
     Py_XDECREF(body);
@@ -518,54 +522,151 @@ make_request(const State *state, const Found *found, PyObject *method, PyObject 
 
 /* A request or notification; None if its service is frequent and its parameters have a rare form. */
 static PyObject *
-make_frequent(const State *state, const Found *found, int index)
+make_frequent(const Reader *reader, const Found *found, int index)
 {
     static const Part none = {NULL, NULL};
     const Part *params = &found->member[MEMBER_PARAMS], *path = &found->param[PARAM_PATH];
     if (params->start == NULL || *params->start == 'n')
-        return make_request(state, found, state->frequent[index], Py_None, &none);
+        return make_request(reader, found, reader->frequent[index], Py_None, &none);
     if (*params->start != '{' || (path->start != NULL && *path->start != '"'))
         Py_RETURN_NONE;
-    PyObject *made = make_params(state, found);
+    PyObject *made = make_params(reader, found);
     if (made == NULL)
         return NULL;
-    PyObject *request = make_request(state, found, state->frequent[index], made, &none);
+    PyObject *request = make_request(reader, found, reader->frequent[index], made, &none);
     Py_DECREF(made);
     return request;
 }
 
+/* The message of the parts that were found; None for a rare form. */
 static PyObject *
-read_message(PyObject *module, PyObject *const *args, Py_ssize_t count)
+make_message(const Reader *reader, const Found *found)
 {
-    char *text;
-    Py_ssize_t size;
-    Found found;
-    const State *state = PyModule_GetState(module);
-    if (count != 3 || state->message == NULL) {
-        PyErr_SetString(PyExc_TypeError, "read_message(text: bytes, depth_max: int, chars_max: int), after bind");
-        return NULL;
-    }
-    Py_ssize_t depth_max = PyLong_AsSsize_t(args[1]), chars_max = PyLong_AsSsize_t(args[2]);
-    if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[0], &text, &size) < 0)
-        return NULL;
-    if (!find_parts((Text)text, size, depth_max, chars_max, &found))
-        Py_RETURN_NONE;
-    const Part *method = &found.member[MEMBER_METHOD];
+    const Part *method = &found->member[MEMBER_METHOD], *body = &found->member[MEMBER_PARAMS];
     if (method->start == NULL)
-        return make_response(state, &found);
+        return make_response(reader, found);
     int index = find_name(FREQUENT_NAMES, FREQUENT, method->start + 1, method->end - method->start - 2);
     if (index < FREQUENT)
-        return make_frequent(state, &found, index);
-    const Part *body = &found.member[MEMBER_PARAMS];
+        return make_frequent(reader, found, index);
     if (body->start != NULL && *body->start == '[')
         Py_RETURN_NONE; /* perhaps by position */
-    PyObject *name = make_text(state, method);
+    PyObject *name = make_text(reader, method);
     if (name == NULL)
         return NULL;
-    PyObject *request = make_request(state, &found, name, Py_None, body);
+    PyObject *request = make_request(reader, found, name, Py_None, body);
     Py_DECREF(name);
     return request;
 }
+
+static PyObject *
+reader_read(PyObject *self, PyObject *text)
+{
+    const Reader *reader = (const Reader *)self;
+    char *bytes;
+    Py_ssize_t size;
+    Found found;
+    if (PyBytes_AsStringAndSize(text, &bytes, &size) < 0)
+        return NULL;
+    if (find_parts((Text)bytes, size, reader->depth_max, reader->chars_max, &found)) {
+        PyObject *message = make_message(reader, &found);
+        if (message != Py_None)
+            return message;
+        Py_DECREF(message);
+    }
+    return PyObject_CallFunctionObjArgs(reader->look_again, text, NULL);
+}
+
+static int
+reader_clear(PyObject *self)
+{
+    Reader *reader = (Reader *)self;
+    Py_CLEAR(reader->message);
+    Py_CLEAR(reader->params);
+    Py_CLEAR(reader->meta);
+    Py_CLEAR(reader->unset);
+    Py_CLEAR(reader->decode_text);
+    Py_CLEAR(reader->look_again);
+    Py_CLEAR(reader->absent);
+    for (int index = 0; index < FREQUENT; index++)
+        Py_CLEAR(reader->frequent[index]);
+    return 0;
+}
+
+static int
+reader_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Reader *reader = (Reader *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(reader->message);
+    Py_VISIT(reader->params);
+    Py_VISIT(reader->meta);
+    Py_VISIT(reader->unset);
+    Py_VISIT(reader->decode_text);
+    Py_VISIT(reader->look_again);
+    return 0;
+}
+
+static void
+reader_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    reader_clear(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+{
+    PyObject *message, *params, *meta, *unset, *decode_text, *look_again;
+    Py_ssize_t depth_max, chars_max;
+    if (!PyArg_ParseTuple(args, "OOOOOOnn:Reader", &message, &params, &meta, &unset, &decode_text, &look_again,
+                          &depth_max, &chars_max))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Reader *reader = (Reader *)allocate(type, 0); /* all zero */
+    if (reader == NULL)
+        return NULL;
+    reader->message = Py_NewRef(message);
+    reader->params = Py_NewRef(params);
+    reader->meta = Py_NewRef(meta);
+    reader->unset = Py_NewRef(unset);
+    reader->decode_text = Py_NewRef(decode_text);
+    reader->look_again = Py_NewRef(look_again);
+    reader->depth_max = depth_max;
+    reader->chars_max = chars_max;
+    reader->absent = PyBytes_FromStringAndSize(NULL, 0);
+    int failed = reader->absent == NULL;
+    for (int index = 0; index < FREQUENT && !failed; index++)
+        failed = (reader->frequent[index] = PyUnicode_InternFromString(FREQUENT_NAMES[index].text)) == NULL;
+    if (failed)
+        Py_CLEAR(reader);
+    return (PyObject *)reader;
+}
+
+static PyMethodDef reader_methods[] = {
+    {"read", reader_read, METH_O, "Return the checked message of a text, or what look_again makes of the text."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_doc, "Reads and checks texts of messages."},
+    {Py_tp_new, (void *)reader_new},
+    {Py_tp_dealloc, (void *)reader_dealloc},
+    {Py_tp_traverse, (void *)reader_traverse},
+    {Py_tp_clear, (void *)reader_clear},
+    {Py_tp_methods, reader_methods},
+    {0, NULL},
+};
+
+static PyType_Spec reader_spec = {
+    .name = "jetbus.wire._scan.Reader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = reader_slots,
+};
 
 /* -- scans of texts that may not be JSON */
 
@@ -711,67 +812,18 @@ judge_numbers(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* -- the module */
 
-static PyObject *
-bind(PyObject *module, PyObject *args)
-{
-    State *state = PyModule_GetState(module);
-    PyObject *message, *params, *meta, *unset, *decode_text;
-    if (!PyArg_ParseTuple(args, "OOOOO:bind", &message, &params, &meta, &unset, &decode_text))
-        return NULL;
-    PyObject *given[] = {message, params, meta, unset, decode_text};
-    PyObject **kept[] = {&state->message, &state->params, &state->meta, &state->unset, &state->decode_text};
-    for (int index = 0; index < 5; index++) {
-        PyObject *before = *kept[index];
-        *kept[index] = Py_NewRef(given[index]);
-        Py_XDECREF(before);
-    }
-    Py_RETURN_NONE;
-}
-
 static int
 prepare(PyObject *module)
 {
-    State *state = PyModule_GetState(module);
-    state->absent = PyBytes_FromStringAndSize(NULL, 0);
-    if (state->absent == NULL)
+    PyObject *type = PyType_FromModuleAndSpec(module, &reader_spec, NULL);
+    if (type == NULL)
         return -1;
-    for (int index = 0; index < FREQUENT; index++)
-        if ((state->frequent[index] = PyUnicode_InternFromString(FREQUENT_NAMES[index].text)) == NULL)
-            return -1;
-    return 0;
-}
-
-static int
-traverse(PyObject *module, visitproc visit, void *arg)
-{
-    State *state = PyModule_GetState(module);
-    Py_VISIT(state->message);
-    Py_VISIT(state->params);
-    Py_VISIT(state->meta);
-    Py_VISIT(state->unset);
-    Py_VISIT(state->decode_text);
-    return 0;
-}
-
-static int
-clear(PyObject *module)
-{
-    State *state = PyModule_GetState(module);
-    Py_CLEAR(state->message);
-    Py_CLEAR(state->params);
-    Py_CLEAR(state->meta);
-    Py_CLEAR(state->unset);
-    Py_CLEAR(state->decode_text);
-    Py_CLEAR(state->absent);
-    for (int index = 0; index < FREQUENT; index++)
-        Py_CLEAR(state->frequent[index]);
-    return 0;
+    int failed = PyModule_AddObjectRef(module, "Reader", type);
+    Py_DECREF(type);
+    return failed;
 }
 
 static PyMethodDef functions[] = {
-    {"bind", bind, METH_VARARGS, "Set the types of messages and parameters, the missing path and the decoder of texts."},
-    {"read_message", (PyCFunction)(void (*)(void))read_message, METH_FASTCALL,
-     "Return the checked message of a text, or None if it has a fault or a rare form."},
     {"is_too_deep", is_too_deep, METH_VARARGS, "Tell whether brackets are balanced and nested more than so deep."},
     {"count_outer", count_outer, METH_VARARGS, "Count separators directly inside the outermost brackets."},
     {"judge_numbers", judge_numbers, METH_VARARGS, "Return 2 for a number that is too long, 1 for one too big, else 0."},
@@ -786,11 +838,8 @@ static PyModuleDef_Slot slots[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_scan",
-    .m_size = sizeof(State),
     .m_methods = functions,
     .m_slots = slots,
-    .m_traverse = traverse,
-    .m_clear = clear,
 };
 
 PyMODINIT_FUNC

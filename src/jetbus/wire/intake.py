@@ -10,8 +10,8 @@ Checked in full means: valid UTF-8, valid JSON, not nested deeper than ``depth_m
 read, no key given twice in the message or its parameters, members of the right types. Nothing behind the intake asks
 for any of this again.
 
-A text is checked by the compiled ``read_message`` (``_scan.c``) in one pass. It makes a message of every text that
-needs no second look, which is nearly every one. All other texts, and all texts where there is no compiler, are read by
+A text is checked by the compiled ``Reader`` (``_scan.c``) in one pass. It makes a message of every text that needs no
+second look, which is nearly every one. All other texts, and all texts where there is no compiler, are read by
 ``Intake.read_in_python``. It finds the error of a refused text, and reads rare forms such as parameters by position.
 
 Messages of the binary protocol have their own readers here. They check the JSON inside such messages in the same way.
@@ -84,20 +84,23 @@ class NestedBatch(bytes):
     """Batch inside a batch, which is refused in the order of the messages."""
 
 
-Compiled = Callable[[bytes, int, int], Message | None]
-"""Function from a text, the maximum depth and the maximum length of a number to a message, None for a second look."""
-compiled: Compiled | None = None
+MakeReader = Callable[[Callable[[bytes], Any], int, int], Callable[[bytes], Any]]
+"""Function from a second look, the maximum depth and the maximum length of a number to a function that reads texts."""
+make_reader: MakeReader | None = None
 with suppress(ImportError):
-    from jetbus.wire._scan import bind, read_message
+    from jetbus.wire._scan import Reader
 
-    bind(Message, Params, MetaParams, UNSET, jsonrpc.decode_text)
-    compiled = read_message
+    def make_reader(look_again: Callable[[bytes], Any], depth_max: int, chars_max: int) -> Callable[[bytes], Any]:
+        """Return the compiled function that reads a text, and passes it on if it needs a second look."""
+        parts = Message, Params, MetaParams, UNSET, jsonrpc.decode_text
+        return Reader(*parts, look_again, depth_max, chars_max).read
 
 
 class Intake:
     """Reads and checks messages. Limits that a message crosses are counted in ``limit_hits``."""
 
-    __slots__ = ("_batch_max", "_chars_max", "_compiled", "_depth_max", "_limit_hits", "_safe_bytes")
+    read: Callable[[bytes], Message | Refusal | MessageBatch]
+    """Return the message of a text, or the texts of a batch, or the refusal to send."""
 
     def __init__(
         self,
@@ -106,21 +109,19 @@ class Intake:
         number_chars_max: int,
         batch_max: int,
         limit_hits: Counter[str],
-        compiled: Compiled | None = compiled,
+        make_reader: MakeReader | None = make_reader,
     ) -> None:
         self._depth_max = depth_max
         self._chars_max = number_chars_max
         self._batch_max = batch_max
         self._limit_hits = limit_hits
-        self._compiled = compiled or _read_nothing
+        self.read = self.read_in_python
+        if make_reader is not None:
+            self.read = make_reader(self.read_in_python, depth_max, number_chars_max)
         self._safe_bytes = min(SAFE_CHARS, number_chars_max)
 
-    def read(self, text: bytes) -> Message | Refusal | MessageBatch:
-        """Return the message of a text, or the texts of a batch, or the refusal to send."""
-        return self._compiled(text, self._depth_max, self._chars_max) or self.read_in_python(text)
-
     def read_in_python(self, text: bytes) -> Message | Refusal | MessageBatch:
-        """Do the same without the compiled check."""
+        """Do the same as ``read`` without the compiled check."""
         message = Message()
         try:
             self._check_text(text)
@@ -234,7 +235,3 @@ def _without_frames(error: JetError) -> JetError:
     """Return an error without the frames that it was raised in, which would keep the text alive."""
     error.__traceback__ = error.__context__ = None
     return error
-
-
-def _read_nothing(_text: bytes, _depth_max: int, _chars_max: int) -> None:
-    """Leave every text to ``read_in_python``, where nothing is compiled."""

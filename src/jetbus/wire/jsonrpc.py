@@ -47,6 +47,8 @@ class Params(Struct, gc=False):
     schema: bytes = b""
     element: bytes = b""
     meta: MetaParams = NO_META
+    has_details: bool = False
+    """True if the message gives more than path, value and args."""
 
 
 class Message(Struct, gc=False):
@@ -177,14 +179,14 @@ def read_params(raw: Raw | bytes) -> Params | None:
         params.path = read_text(fields["path"], "path")
     for name in _PARTS & fields.keys():
         setattr(params, name, bytes(fields[name]))
-    meta = {name: bytes(fields[name]) for name in _META_PARTS & fields.keys()}
-    if meta:
-        params.meta = MetaParams(**meta)
+    params.meta = MetaParams(**{name: bytes(fields[name]) for name in _META_PARTS & fields.keys()})
+    params.has_details = bool(_DETAILS & fields.keys())
     return params
 
 
-_PARTS = frozenset(Params.__struct_fields__) - {"path", "meta"}
+_PARTS = frozenset(Params.__struct_fields__) - {"path", "meta", "has_details"}
 _META_PARTS = frozenset(MetaParams.__struct_fields__)
+_DETAILS = (_PARTS | _META_PARTS) - {"value", "args"}
 
 
 def read_batch(text: bytes) -> list[bytes]:
