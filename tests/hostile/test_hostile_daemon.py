@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -43,7 +44,7 @@ class Stranger:
 
     def _serve(self, sock: socket.socket) -> None:
         introduced = False
-        with sock, sock.makefile("rb") as file:
+        with contextlib.suppress(OSError), sock, sock.makefile("rb") as file:
             while head := file.read(LENGTH.size):
                 message = json.loads(file.read(*LENGTH.unpack(head)))
                 for request in message if isinstance(message, list) else [message]:
@@ -83,6 +84,18 @@ def test_deep_answer(start_stranger: Callable[[Answer], Stranger], tmp_path: Pat
     assert (code, out) == (1, "")
     assert f"{stranger.url} sent what is not a Jet message" in err
     assert len(err) < 1000
+
+
+@pytest.mark.parametrize("answer", [b"true", b"[5]", b'[{"path":7}]', b'{"path":"a"}'], ids=bytes.decode)
+@pytest.mark.parametrize("words", [("get", "**"), ("ls",), ("tree",)], ids=lambda words: words[0])
+def test_no_list(
+    start_stranger: Callable[[Answer], Stranger], tmp_path: Path, words: tuple[str, ...], answer: bytes
+) -> None:
+    """A daemon that answers with anything but a list of elements is named; that is not a bug in jet."""
+    stranger = start_stranger(lambda _request: answer)
+    code, out, err = Jet(stranger.url, tmp_path)(*words)
+    assert (code, out) == (1, "")
+    assert f"{stranger.url} answered without a list of elements; is that a Jet daemon?" in err
 
 
 @pytest.mark.parametrize("words", [("watch",), ("top",), ("hz",)], ids=lambda words: words[0])

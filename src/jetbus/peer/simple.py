@@ -365,11 +365,17 @@ class SimplePeer:
         self._wait(response, within_s, routed=bool(path))
         return response.get()
 
+    def _check_entries(self, answer: Json) -> list[JsonObject]:
+        """Return an answer that lists elements, or fail if it is anything else."""
+        if isinstance(answer, list) and all(isinstance(one, dict) and type(one.get("path")) is str for one in answer):
+            return answer
+        raise JetError(f"{self.url} answered without a list of elements; is that a Jet daemon?")
+
     def get_all(self, rule: Rule) -> dict[str, Any]:
         """Return the states that match now, path to value."""
         params, is_complete = features_of(self.daemon).translate(rule)
         try:
-            entries = self.ask("get", params)
+            entries = self._check_entries(self.ask("get", params))
         except UnknownService:  # lua-jet
             events = self.look(replace(rule, sort=None))
             entries = [{"path": event.path, "value": event.value} for event in events if not event.is_method]
@@ -399,7 +405,7 @@ class SimplePeer:
             return {}
         params, _ = features_of(self.daemon).translate(rule)
         try:
-            entries = self.call("$jet/owners", {"rule": params})
+            entries = self._check_entries(self.call("$jet/owners", {"rule": params}))
         except NotFound:  # an older jetd
             return {}
         return {entry["path"]: entry for entry in entries}
@@ -412,7 +418,7 @@ class SimplePeer:
         if not self.is_jetbus or self._address.binary:
             return {}
         params, _ = features_of(self.daemon).translate(replace(rule, sort=None))
-        entries = self.ask("get", params | {"schema": True, "meta": True})
+        entries = self._check_entries(self.ask("get", params | {"schema": True, "meta": True}))
         return {entry["path"]: {name: entry[name] for name in _DESCRIBED if name in entry} for entry in entries}
 
     def set(self, path: str, value: Any, timeout_s: float | None = None) -> SetResult:
