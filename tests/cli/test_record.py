@@ -143,7 +143,11 @@ def test_bridge(jet: Jet, owner: jetbus.Peer, other: jetbus.Peer, end: signal.Si
         assert got == [5]
         assert other.call("far/carry/sum", 2, 3) == 5
         assert json.loads(jet("get", "far/**", "--url", other.url).out) == {"path": "far/carry/a", "value": 5}
-        assert "secret" in jet("get", "far/$bridge", "--url", other.url).out, "on request"
+        for words in (("ls", "far"), ("ls", "far/**"), ("watch", "far/**", "--for", "500ms")):
+            shown = jet(*words, "-o", "jsonl", "--url", other.url).out
+            assert ("far/carry/a" in shown, "$bridge" in shown) == (True, False), words
+        for words in (("get", "far/$bridge"), ("ls", "far/$bridge"), ("watch", "far/$bridge", "--count", "1")):
+            assert "secret" in jet(*words, "-o", "jsonl", "--url", other.url).out, "on request"
         bridging.process.send_signal(end)
         code, out, err = bridging.end()
     assert (code, out, err) == (130 if end == signal.SIGINT else 0, "", "")

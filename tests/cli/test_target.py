@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import stat
 import subprocess
 import sys
@@ -253,3 +254,19 @@ def test_a_command_waits_for_its_daemon(tmp_path: Path, words: list[str], printe
         with running_daemon(tcp=Address("127.0.0.1", port)):
             out, err = process.communicate(timeout=DEADLINE_S)
     assert (out, err, process.returncode) == (f"{printed}\n", "", 0)
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["reads", "publishes"])
+def test_a_pipeline_waits_for_its_daemon(tmp_path: Path, is_read: bool) -> None:
+    """With --wait a pipeline waits for the daemons that it reads, and for the one where it publishes, before Spark."""
+    url = f"jet://127.0.0.1:{free_port()}"
+    words = ["--journal", url] if is_read else ["--journal", "log", "--publish", "spark", "--url", url]
+    command = [sys.executable, "-m", "jetbus.cli", "pipeline", "run", *words, "--tables", "tables", "--once", "--wait"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+    assert url.removeprefix("jet://") in line
+    assert "waiting until there is one" in line
+    assert process.returncode == 130

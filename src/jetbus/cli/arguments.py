@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
 from jetbus.errors import InvalidRule
 from jetbus.json_types import Json
+from jetbus.paths import BRIDGE_NOTE
 from jetbus.rules import Rule, parse_rule
 from jetbus.wire import jsonrpc
 
@@ -77,6 +78,11 @@ def read_rule(text: str) -> Rule:
         return parse_rule(text)
     except InvalidRule as problem:
         raise Failure(f"{problem}; `jet help rules` has the syntax", Code.USAGE) from None
+
+
+def is_shown(path: str, rules: Sequence[str]) -> bool:
+    """Return False for the note of a bridge that no rule asks for: its secrets belong on no screen by chance."""
+    return BRIDGE_NOTE not in path.split("/") or any("$" in rule for rule in rules)
 
 
 def get_exact_path(rule: Rule) -> str | None:

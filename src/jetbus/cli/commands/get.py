@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from jetbus.cli.arguments import get_exact_path, no_match_error, read_rules
+from jetbus.cli.arguments import get_exact_path, is_shown, no_match_error, read_rules
 from jetbus.cli.command import PATH, Example, command
 from jetbus.cli.exit_codes import Failure, path_not_found, usage_error
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.errors import InvalidValue
-from jetbus.paths import BRIDGE_NOTE
 from jetbus.peer.simple import SimplePeer
 from jetbus.rules import Rule
 
@@ -39,9 +38,7 @@ def get(bus: Target, form: str | None, rules: tuple[str, ...]) -> None:
             found |= states
     if not found:
         raise no_match_error(rules)
-    # The notes of bridges have secrets in them, which belong on no screen by chance.
-    if not any("$" in rule for rule in rules):
-        found = {path: value for path, value in found.items() if BRIDGE_NOTE not in path.split("/")}
+    found = {path: value for path, value in found.items() if is_shown(path, rules)}
     # One value that cannot be decoded must not hide the others, so it is reported at the end.
     unreadable = [value for value in found.values() if isinstance(value, InvalidValue)]
     with Output(("path", "value"), form) as out:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import click
 
-from jetbus.cli.arguments import no_match_error, read_rule
+from jetbus.cli.arguments import is_shown, no_match_error, read_rule
 from jetbus.cli.command import PATH, Example, command
 from jetbus.cli.element_schemas import ACCESS, name_owner
 from jetbus.cli.output import Output, choose_format, print_line
@@ -52,7 +52,7 @@ def _read_prefix(prefix: str | None) -> Rule:
 def find_elements(bus: Target, prefix: str | None) -> list[ListedElement]:
     rule = _read_prefix(prefix)
     with bus.connect() as peer:
-        events = peer.look(rule)
+        events = [event for event in peer.look(rule) if is_shown(event.path, [prefix or ""])]
         owners, described = peer.owners(rule), peer.describe(rule)
     if prefix and not any(char in prefix for char in '* "'):
         node = prefix.rstrip("/")

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,8 @@ def run(
     # By default the results go to the daemon that is read; a folder has none, so the bus of the command is used.
     if publish is not None and (is_bus_named() or not remote):
         options["publish_url"] = _make_daemon(bus)
+    if bus.wait:
+        _await_daemons(bus, journals, publishes="publish_url" in options)
     return _run(
         form,
         journals,
@@ -250,6 +253,15 @@ def run(
         storage=storage,
         **options,
     )
+
+
+def _await_daemons(bus: Target, journals: tuple[str, ...], *, publishes: bool) -> None:
+    """Wait until the daemons that are read, and the one where results are published, accept connections."""
+    for journal in journals:
+        if "://" in journal:
+            replace(bus, url=journal, user=None, password=None).connect().close()
+    if publishes:
+        bus.connect().close()
 
 
 def _read_login(bus: Target) -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from jetbus.cli.arguments import read_rules
+from jetbus.cli.arguments import is_shown, read_rules
 from jetbus.cli.command import PATH, Example, command
 from jetbus.cli.exit_codes import print_message
 from jetbus.cli.output import Output
@@ -14,7 +14,6 @@ from jetbus.cli.streams import Ending, Follower, now, open_peer, run, run_until_
 from jetbus.cli.target import Target
 from jetbus.json_types import JsonObject
 from jetbus.peer import Event
-from jetbus.rules import Rule
 
 COLUMNS = ("ts", "event", "path", "value")
 
@@ -37,18 +36,18 @@ def watch(bus: Target, form: str | None, ending: Ending, rules: tuple[str, ...],
     The command ends with Ctrl-C or q, or by --count, --for and --until. If --count or --until is not met in time, the
     exit code is 7. If the connection is lost, it continues when the daemon is back.
     """
-    wanted = read_rules(rules)
     with Output(COLUMNS, form, stream=True) as out:
-        code: int = run(_watch(bus, wanted, out, ending, only_new, every))
+        code: int = run(_watch(bus, rules, out, ending, only_new, every))
     return code
 
 
-async def _watch(bus: Target, rules: list[Rule], out: Output, ending: Ending, only_new: bool, every: bool) -> int:
+async def _watch(bus: Target, rules: tuple[str, ...], out: Output, ending: Ending, only_new: bool, every: bool) -> int:
+    wanted = read_rules(rules)
     async with open_peer(bus) as peer:
-        following = Follower(peer, rules, every=every)
+        following = Follower(peer, wanted, every=every)
 
         async def show() -> None:
-            there = await following.ready()
+            there = [event for event in await following.ready() if is_shown(event.path, rules)]
             if not there and sys.stderr.isatty():
                 print_message("nothing matches yet; waiting until Ctrl-C")
             # The first lines are adds; the longer word comes later and must not move the columns.
@@ -56,8 +55,10 @@ async def _watch(bus: Target, rules: list[Rule], out: Output, ending: Ending, on
             for event in () if only_new else there:
                 if _show(out, ending, event):
                     return
-            while not _show(out, ending, await following.next()):
-                pass
+            while True:
+                event = await following.next()
+                if is_shown(event.path, rules) and _show(out, ending, event):
+                    return
 
         return await run_until_end(show(), ending, quits=True)
 
