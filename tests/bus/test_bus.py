@@ -16,7 +16,7 @@ from argon2 import PasswordHasher
 from jetbus.bus.access import Auth
 from jetbus.bus.bus import Bus
 from jetbus.bus.conditions import Condition
-from jetbus.bus.fetches import FetchOptions
+from jetbus.bus.fetches import FetchOptions, PendingFetch
 from jetbus.bus.limits import Limits
 from jetbus.daemon.users import Users
 from jetbus.errors import JetError
@@ -727,9 +727,11 @@ def test_a_fetch_begins_while_its_equal_ends() -> None:
     owner.notify("add", {"path": "a", "value": 0})
     leaving.notify("fetch", {"id": "f"})
     leaving.received()
-    preparation = bus.fetches.prepare(joining.session, b'"f"', EVERYTHING, FetchOptions())
+    fetch = PendingFetch(bus.fetches, joining.session, b'"f"', EVERYTHING, FetchOptions(), b"", events_first=False)
+    steps = bus.preparations.serve(joining.session, fetch.make_wish)
     remaining = bus.fetches.leave(leaving.session, b'"f"')
-    assert len(preparation.join()) == 1
+    assert list(steps) == []
+    assert [event["value"] for event in joining.events()] == [0]
     owner.notify("change", {"path": "a", "value": 1})
     assert [event["value"] for event in joining.events()] == [1]
     for _ in remaining:
@@ -747,8 +749,8 @@ def test_a_search_ends_with_its_peer() -> None:
     bus.serving.turn_ends = -1.0
     gc.disable()
     try:
-        for peer in (gone, waiting):
-            peer.send({"id": 1, "method": "get", "params": {}})
+        gone.send({"id": 1, "method": "get", "params": {}})
+        waiting.send({"id": 1, "method": "get", "params": {"path": {"contains": "t"}}})
         assert (gone.session.condition, waiting.session.condition) == (Condition.DUE, Condition.AWAITING)
         bus.disconnect(gone.session)
         assert waiting.session.condition is Condition.DUE

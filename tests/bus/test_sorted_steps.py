@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,9 +77,11 @@ def test_a_sorted_get_shows_its_last_moment(owner: Peer, params: dict[str, Any])
     steps = _in_steps(peer, "get", params)
     for _ in range(10):
         next(steps)
+    owner.bus.serving.turn_ends = math.inf  # the owner's turn
     owner.notify("change", {"path": "t/0", "value": 5000})
     owner.notify("remove", {"path": "t/1"})
     owner.notify("add", {"path": "new", "value": 0.5})
+    owner.bus.serving.turn_ends = -1000.0
     for _ in steps:
         pass
     (answer,) = peer.received()

@@ -17,8 +17,9 @@ from jetbus.bus import services
 from jetbus.bus.account import ROOM_KEPT
 from jetbus.bus.conditions import READY
 from jetbus.bus.descriptions import NOTHING_ASKED, Asked, read_asked
-from jetbus.bus.fetches import PreparedFetch
+from jetbus.bus.fetches import PendingFetch
 from jetbus.bus.params import set_details
+from jetbus.bus.preparations import Form, Wish
 from jetbus.bus.replay import PastElement, get_past, read_past_instant
 from jetbus.bus.routes import Route
 from jetbus.bus.tree import Element, TypedElement
@@ -315,13 +316,12 @@ def _fetch(bus: Bus, session: Session, request: BinaryRequest) -> None:
 
     wishes = services.read_fetch_options(params, rule)
 
-    def prepare() -> PreparedFetch:
+    def begin() -> PendingFetch:
         fetch_id = binary.encode_number(bus.fetches.next_number())
-        preparation = bus.fetches.prepare(session, fetch_id, rule, wishes)
         response = binary.encode_response(request.id, fetch_id) if request.id else b""
-        return PreparedFetch(preparation, response, events_first=False)
+        return PendingFetch(bus.fetches, session, fetch_id, rule, wishes, response, events_first=False)
 
-    services.start_fetch(bus, session, request.id, rule, params, prepare)
+    services.start_fetch(bus, session, request.id, params, begin)
 
 
 def _unfetch(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
@@ -342,16 +342,15 @@ def _get(bus: Bus, session: Session, request: BinaryRequest) -> bytes | None:
         get_past(bus, session, request.id, rule, instant, lambda found: _encode_past(request.id, found, asked))
         return None
     services.check_lists(bus, rule)
-    auth = session.auth
 
     def encode(element: Element) -> bytes:
-        return _encode_entry(element.fetch_only_for(auth), element, asked.encode(element))
+        return _encode_entry(element.fetch_only_for(session.auth), element, asked.encode(element))
 
-    def respond(found: list[Any]) -> None:
+    def respond(form: Form) -> None:
         if request.id:
-            session.send(binary.encode_response(request.id, _encode_entries(found)))
+            session.send(binary.encode_response(request.id, _encode_entries(form.texts())))
 
-    services.find(bus, session, request.id, rule, encode, respond)
+    services.find(bus, session, request.id, Wish(rule, True, ("binary get", asked), encode, respond))
     return None
 
 

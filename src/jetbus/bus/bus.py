@@ -38,13 +38,13 @@ from jetbus.bus.ports import (
     Users,
     Worker,
 )
+from jetbus.bus.preparations import Preparations
 from jetbus.bus.record import record_add, record_remove
 from jetbus.bus.routes import Routes
 from jetbus.bus.routing import Routing
 from jetbus.bus.serving import Serving
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
-from jetbus.bus.tasks import Room
 from jetbus.bus.tree import Element, Tree, TypedElement
 from jetbus.errors import (
     Foreign,
@@ -110,8 +110,7 @@ class Bus:
         self.fetches = Fetches(self.tree, PatternSteps(self))
         self.routes = Routes()
         self.staleness = Staleness()
-        self.room = Room(lambda: self.limits.search_bytes_max, lambda: self.limit_hits.update(["search_bytes_max"]))
-        """Room for long gets and fetches."""
+        self.preparations = Preparations(self)
         self.serving = Serving(clock, lambda: self.limits, self.limit_hits, self.answer_error)
         """Turns of the peers, by a clock that stands still unless the daemon passes one."""
         self.sessions: dict[int, Session] = {}

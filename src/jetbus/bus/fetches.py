@@ -14,8 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from jetbus.bus.access import Access, Auth
 from jetbus.bus.audiences import (
@@ -25,26 +24,22 @@ from jetbus.bus.audiences import (
     DescribedAudience,
     DescribedBinaryAudience,
 )
-from jetbus.bus.descriptions import UNDESCRIBED, Asked, Description, Meta
+from jetbus.bus.descriptions import Asked
 from jetbus.bus.nodes import Nodes
 from jetbus.bus.ports import Outbox
+from jetbus.bus.preparations import STEP, Form, Preparation, Wish
 from jetbus.bus.replay import PastElement
 from jetbus.bus.session import Session
-from jetbus.bus.sorting import Entry
 from jetbus.bus.tree import Element, Tree
 from jetbus.paths import is_daemons
 from jetbus.rules import Rule
 from jetbus.rules.work import UNLIMITED, meter
 from jetbus.wire.dialects import CLASSIC
 from jetbus.wire.jsonrpc import VERSION_MEMBER
-from jetbus.wire.notifications import encode_head
+from jetbus.wire.notifications import encode_head, encode_sorted_halves, encode_sorted_list
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
-
-TOO_LONG = "the first events are too long; narrow the rule, or fetch the parts one by one"
-STEP = 25
-"""Number of elements between two looks at the clock."""
 
 
 class FetchOptions(NamedTuple):
@@ -78,6 +73,8 @@ class Fetches:
         self._last_found: tuple[Audience, ...] = ()
         """Audiences of the element that was added last."""
         self._numbered = 0
+        self._preparations = 0
+        """Number of open preparations, which are told of new elements, too."""
 
     def __len__(self) -> int:
         return len(self.audiences)
@@ -89,42 +86,35 @@ class Fetches:
 
     # -- joining and leaving
 
-    def prepare(
-        self,
-        session: Session,
-        fetch_id: bytes,
-        rule: Rule,
-        options: FetchOptions,
-    ) -> Preparation:
-        """Begin a fetch that is joined later, after many short steps."""
-        choose = partial(self._audience, session, fetch_id, rule, options)
-        return Preparation(self, session, fetch_id, choose)
-
-    def join_prepared(
-        self,
-        session: Session,
-        fetch_id: bytes,
-        prepared: Audience,
-        wanted: list[Element] | None = None,
-        matched: set[Element] | None = None,
-        entries: list[Entry] | None = None,
+    def join(
+        self, session: Session, fetch_id: bytes, chosen: Audience, preparation: Preparation | None = None
     ) -> Audience:
-        """Make a session a member of an audience; the lists are its elements and sorted entries, if they are known."""
-        session.account.add_fetch(fetch_id, prepared.rule)
-        # An equal fetch of another peer may have joined while this one was prepared.
-        audience = self.audiences.get(prepared.key, prepared)
-        # What ``Preparation`` has found spares the search, but only a new audience needs it.
-        if audience is prepared and audience.key not in self.audiences:
-            self._enlist(audience, wanted, matched, entries)
-        self._admit(session, fetch_id, audience)
-        return audience
+        """Make a session a member of an audience; a new one takes its elements from the preparation, if any."""
+        session.account.add_fetch(fetch_id, chosen.rule)
+        if chosen.key not in self.audiences:
+            self._enlist(chosen, preparation)
+        self._admit(session, fetch_id, chosen)
+        return chosen
+
+    def watch(self, preparation: Preparation) -> None:
+        """Pass new elements to a preparation, as if it were an audience."""
+        self._preparations += 1
+        for place in self._find_lists(preparation.rule, make=True):
+            place.append(cast(Audience, preparation))
+
+    def unwatch(self, preparation: Preparation) -> None:
+        """Pass no more elements to a preparation."""
+        self._preparations -= 1
+        for place in self._find_lists(preparation.rule):
+            place.remove(cast(Audience, preparation))
+        self._remove_empty_lists(preparation.rule)
 
     @staticmethod
     def _admit(session: Session, fetch_id: bytes, audience: Audience) -> None:
         audience.join(session.outbox, fetch_id)
         session.fetches[fetch_id] = audience
 
-    def _audience(self, session: Session, fetch_id: bytes, rule: Rule, options: FetchOptions) -> Audience:
+    def choose_audience(self, session: Session, fetch_id: bytes, rule: Rule, options: FetchOptions) -> Audience:
         """Return the audience for a fetch, an existing one if possible."""
         known, dialect, framing, auth = self.audiences, session.dialect, session.framing, session.auth
         every, together, nodes, asked = options
@@ -200,20 +190,16 @@ class Fetches:
             list(elements), lambda before: tuple([audience for audience in before if audience not in left])
         )
 
-    def _enlist(
-        self,
-        audience: Audience,
-        wanted: list[Element] | None = None,
-        matched: set[Element] | None = None,
-        entries: list[Entry] | None = None,
-    ) -> None:
-        """Add a new audience; the lists say which elements it is about, where that is known."""
+    def _enlist(self, audience: Audience, preparation: Preparation | None) -> None:
+        """Add a new audience to the index and to its elements."""
         # All that may be too much work comes first, while there is nothing to undo.
-        elements = self._find_elements(audience) if wanted is None else wanted
+        if preparation is not None:
+            elements, matching = list(preparation.found), [one for one, matches in preparation.found.items() if matches]
+        else:
+            elements = self._find_elements(audience)
+            matching = [element for element in elements if self._sees_value(audience, element)]
         if audience.value_test is not None:
-            if matched is None:
-                matched = {element for element in elements if self._sees_value(audience, element)}
-            audience.matched = matched
+            audience.matched = set(matching)
         self.audiences[audience.key] = audience
         self._daemon_watchers += audience.rule.sees_daemon
         for place in self._find_lists(audience.rule, make=True):
@@ -221,11 +207,10 @@ class Fetches:
         if audience.has_nodes:
             self._enter_view(audience)
         finish(_update_audiences(elements, lambda before: (*before, audience)))
-        if audience.sorted_matches is not None:
-            if entries is None:
-                matching = [element for element in elements if self._matches(audience, element)]
-                entries = list(map(audience.sorted_matches.entry, matching))
-            audience.sorted_matches.fill(entries)
+        if audience.sorted_matches is not None and preparation is not None:
+            audience.sorted_matches.take_over(preparation.sorted_matches or audience.sorted_matches)
+        elif audience.sorted_matches is not None:
+            audience.sorted_matches.fill(map(audience.sorted_matches.entry, matching))
 
     def _delist(self, audience: Audience) -> None:
         del self.audiences[audience.key]
@@ -312,7 +297,7 @@ class Fetches:
         for view in self._views.values():
             if view.shows(element):
                 self._send_nodes(view.audiences, "add", view.nodes.add(element.path))
-        if not self.audiences:
+        if not self.audiences and not self._preparations:
             return
         # Elements with the same audiences share one tuple: with thousands of fetches, copies would take gigabytes.
         audiences = tuple(self._find(element))
@@ -536,50 +521,28 @@ def _sight(access: Access | None, is_method: bool, auth: Auth | None) -> _Sight:
     return _Sight(True, access.may_call(auth) if is_method else access.may_set(auth))
 
 
-class Preparation:
-    """A fetch before it joins its audience: the frames of its first events are encoded in advance.
-
-    This takes long where there are many elements, so it is done in short steps. Between two steps other peers add,
-    change and remove. ``join`` looks again at the elements that this concerned, joins the audience and returns the
-    first events, all at once: no event is missing and none comes twice.
-    """
+class PendingFetch:
+    """A fetch that has not joined its audience yet, and the response to it."""
 
     def __init__(
-        self, fetches: Fetches, session: Session, fetch_id: bytes, choose_audience: Callable[[], Audience]
+        self,
+        fetches: Fetches,
+        session: Session,
+        fetch_id: bytes,
+        rule: Rule,
+        options: FetchOptions,
+        response: bytes,
+        events_first: bool,
     ) -> None:
         self._fetches = fetches
-        self._tree = fetches._tree
         self._session = session
         self._fetch_id = fetch_id
-        self._choose_audience = choose_audience
-        self._audience = choose_audience()
-        self._bytes_left = session.account.limits.answer_bytes_max
-        self._known: dict[Element, _Known] = {}
-        """State of an element, and its frame or sorted entry; False where its path, True where its value differs."""
-
-    def steps(self) -> Iterator[None]:
-        """Look at all elements, a few in each step."""
-        known, look = self._known, self._look
-        for count, element in enumerate(list(self._tree.candidates(self._audience.rule))):
-            if count % STEP == STEP - 1:
-                yield
-            known[element] = element.value, element.description, element.meta, element.access, look(element)
-
-    def _look(self, element: Element) -> bytes | Entry | bool:
-        audience, path = self._audience, element.path
-        rule = audience.rule
-        meter.spend(1 + len(rule.value))
-        if not rule.matches_path(path) or (is_daemons(path) and not rule.sees_daemon) or not audience.accepts(element):
-            return False
-        if not audience.matches_value(element):
-            return True
-        if audience.sorted_matches is not None:
-            return audience.sorted_matches.entry(element)
-        frame = audience.encode_add(element, self._fetch_id)
-        self._bytes_left -= len(frame)
-        if self._bytes_left < 0:
-            raise self._session.account.refuse("answer_bytes_max", TOO_LONG)
-        return frame
+        self._options = options
+        self._audience = fetches.choose_audience(session, fetch_id, rule, options)
+        self.rule = rule
+        self.response = response
+        self.events_first = events_first
+        """True if the response comes behind the first events."""
 
     @property
     def has_methods(self) -> bool:
@@ -591,9 +554,9 @@ class Preparation:
         return self._audience.encode_past(kind, element, self._fetch_id)
 
     def join_unprepared(self) -> tuple[Audience, list[Element]]:
-        """Join the audience without any step before; return it and the present elements."""
+        """Join the audience without a preparation; return it and the present elements."""
         self._renew()
-        audience = self._fetches.join_prepared(self._session, self._fetch_id, self._audience)
+        audience = self._fetches.join(self._session, self._fetch_id, self._audience)
         return audience, self._fetches.present(audience)
 
     def _renew(self) -> None:
@@ -601,49 +564,38 @@ class Preparation:
 
         An audience that was left must not be joined again, because it is taken out of its elements in later steps.
         """
-        before, self._audience = self._audience, self._choose_audience()
-        if before.auth != self._audience.auth:
-            self._known = {}
+        self._audience = self._fetches.choose_audience(self._session, self._fetch_id, self.rule, self._options)
 
-    def join(self) -> list[bytes]:
-        """Join the audience and return the frames that announce the present elements."""
+    def make_wish(self) -> Wish:
+        """Return the elements to prepare, with what follows once they are."""
         self._renew()
-        wanted, matched = [], set()
-        frames: list[bytes] = []
-        entries: list[Entry] = []
-        for element in self._tree.candidates(self._audience.rule):
-            value, description, meta, access, seen = self._known.get(element, _UNKNOWN)
-            # Nothing is changed in place, so identity tells whether anything has happened since the step.
-            if (
-                value is not element.value
-                or access is not element.access
-                or description is not element.description
-                or meta is not element.meta
-            ):
-                seen = self._look(element)
-            if seen is False:
-                continue
-            wanted.append(element)
-            if seen is not True:
-                matched.add(element)
-                if isinstance(seen, bytes):
-                    frames.append(seen)
-                else:
-                    entries.append(seen)
-        audience = self._fetches.join_prepared(self._session, self._fetch_id, self._audience, wanted, matched, entries)
-        if audience.sorted_matches is not None:
-            # A sorted fetch begins with one list.
-            return [audience.encode_sorted(audience.sorted_matches, self._fetch_id)]
-        return [*self._fetches.initial_nodes(audience, self._fetch_id), *frames]
+        audience, fetch_id, auth = self._audience, self._fetch_id, self._session.auth
 
+        def encode(element: Element) -> bytes:
+            return audience.encode_add(element, fetch_id)
 
-class PreparedFetch(NamedTuple):
-    """A fetch that has not joined yet, and its response, to be sent before or after the first events."""
+        def encode_halves(element: Element) -> tuple[bytes, bytes]:
+            members = b"" if audience.asked is None else audience.asked.encode(element)
+            return encode_sorted_halves(element, element.fetch_only_for(auth), members)
 
-    preparation: Preparation
-    response: bytes
-    events_first: bool
+        form = encode if audience.sorted_matches is None else encode_halves
+        return Wish(self.rule, self.has_methods, (audience.key, fetch_id), form, self._join)
 
-
-_Known: TypeAlias = "tuple[bytes | None, Description, Meta | None, Access | None, bytes | Entry | bool]"
-_UNKNOWN: _Known = (b"unknown", UNDESCRIBED, None, None, False)
+    def _join(self, form: Form) -> None:
+        """Join the audience, and send the response and the events of the present elements, all at once."""
+        self._renew()
+        session, fetch_id = self._session, self._fetch_id
+        audience = self._fetches.join(session, fetch_id, self._audience, form.preparation)
+        if self.response and not self.events_first:
+            session.send(self.response)
+        if audience.sorted_matches is None:
+            for frame in self._fetches.initial_nodes(audience, fetch_id):
+                session.outbox.put(frame)
+            for block in form.blocks():
+                session.outbox.put(block)
+        else:
+            texts, sort = form.texts(), audience.rule.sort
+            changes = encode_sorted_list(texts, sort.first if sort is not None else 1)
+            session.outbox.put(audience.encode_sorted(b'{"changes":%b,"n":%d}' % (changes, len(texts)), fetch_id))
+        if self.response and self.events_first:
+            session.send(self.response)

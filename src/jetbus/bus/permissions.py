@@ -75,6 +75,7 @@ class Permissions:
         for element in bus.tree.elements.values():
             access = element.access if unruled else ruled(element.access, element.path, rules)
             groups.setdefault((element.access, access, element.is_method), []).append(element)
+        bus.preparations.void()
         bus.fetches.renew(groups, renewed)
         for session in bus.sessions.values():
             if session.auth is not None and session.auth in renewed:

@@ -31,7 +31,7 @@ from jetbus.wire.dialects import NO_MEMBERS
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
-    from jetbus.bus.fetches import Preparation, PreparedFetch
+    from jetbus.bus.fetches import PendingFetch
     from jetbus.bus.ports import History, Seam
     from jetbus.bus.session import Session
     from jetbus.bus.tree import Element
@@ -208,12 +208,12 @@ def get_past(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
     bus.serving.begin_task(session, request_id, steps())
 
 
-def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: PreparedFetch) -> Generator[Step]:
+def replay(bus: Bus, session: Session, instant: Json, fetch: PendingFetch) -> Generator[Step]:
     """Send the events since an instant at the speed at which the peer reads them, then go on live."""
-    history = _require_history(bus)
+    history, rule = _require_history(bus), fetch.rule
     if rule.sort is not None:
         raise InvalidRule("sort", "a sorted fetch shows the present only; leave out since, or sort")
-    preparation, response, events_first = fetch
+    response, events_first = fetch.response, fetch.events_first
     past, matches = history.since(instant, rule), MatchReplay(rule)
     has_begun, kept_bytes = False, 0
     # From here on events that match are collected, until ``end``.
@@ -227,7 +227,7 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
             if response and not (events_first or has_begun):
                 session.send(response)
             has_begun = True
-            yield from _send(session, preparation, matches.convert(events))
+            yield from _send(session, fetch, matches.convert(events))
             # Nothing of a page is kept while the peer takes its time to read it, apart from the last values.
             del events
             session.account.charge(matches.known_bytes - kept_bytes)
@@ -236,7 +236,7 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
                 ended, seam = seam, None
                 collected = ended.end()
                 if is_last and collected is not None:
-                    _join(session, matches, collected, preparation)
+                    _join(session, matches, collected, fetch)
                     break
             yield READ
             if is_last:
@@ -255,21 +255,21 @@ def replay(bus: Bus, session: Session, rule: Rule, instant: Json, fetch: Prepare
         session.send(response)
 
 
-def _send(session: Session, preparation: Preparation, notifications: Iterable[Notification]) -> Iterator[None]:
+def _send(session: Session, fetch: PendingFetch, notifications: Iterable[Notification]) -> Iterator[None]:
     """Send notifications of the past, one in each step."""
     for kind, element in notifications:
-        if preparation.has_methods or element.value is not None:
-            session.outbox.put(preparation.encode_past(kind, element))
+        if fetch.has_methods or element.value is not None:
+            session.outbox.put(fetch.encode_past(kind, element))
         yield
 
 
-def _join(session: Session, matches: MatchReplay, collected: list[PastEvent], preparation: Preparation) -> None:
+def _join(session: Session, matches: MatchReplay, collected: list[PastEvent], fetch: PendingFetch) -> None:
     """Join the audience, and send what leads from the replayed past to the present."""
     # One step of the bus: no event can come between these notifications and the first live one.
     notifications = list(matches.convert(collected))
-    audience, elements = preparation.join_unprepared()
+    audience, elements = fetch.join_unprepared()
     present = [to_past(element, element.fetch_only_for(audience.auth)) for element in elements]
-    for _ in _send(session, preparation, (*notifications, *matches.catch_up(present))):
+    for _ in _send(session, fetch, (*notifications, *matches.catch_up(present))):
         pass
 
 

@@ -6,18 +6,17 @@ or later. It raises a ``JetError`` to refuse the request. A new service needs on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 import jetbus
-from jetbus.bus.descriptions import NOTHING_ASKED, UNDESCRIBED, Asked, Description, Meta, read_asked
-from jetbus.bus.fetches import FetchOptions, PreparedFetch
+from jetbus.bus.descriptions import NOTHING_ASKED, Asked, read_asked
+from jetbus.bus.fetches import FetchOptions, PendingFetch
+from jetbus.bus.preparations import Form, Wish
 from jetbus.bus.replay import PastElement, get_past, read_past_instant, replay
-from jetbus.bus.sorting import sort_key
-from jetbus.bus.tasks import Place, Step
 from jetbus.errors import (
     AlreadyFetching,
     EncodingNotSupported,
@@ -33,15 +32,19 @@ from jetbus.errors import (
     WrongType,
 )
 from jetbus.json_types import Json, JsonObject
-from jetbus.paths import SEPARATORS, is_daemons
+from jetbus.paths import SEPARATORS
 from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
-from jetbus.rules.work import meter
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
-from jetbus.wire.notifications import encode_entry, encode_list, encode_past_entry, encode_sorted_halves
+from jetbus.wire.notifications import (
+    encode_entry,
+    encode_list,
+    encode_past_entry,
+    encode_sorted_halves,
+    encode_sorted_list,
+)
 
 if TYPE_CHECKING:
-    from jetbus.bus.access import Access
     from jetbus.bus.bus import Bus
     from jetbus.bus.ports import Users
     from jetbus.bus.session import Session
@@ -94,12 +97,13 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.has_nodes
 
     options = read_fetch_options(params, rule)
-
-    def prepare() -> PreparedFetch:
-        preparation = bus.fetches.prepare(session, fetch_id, rule, options)
-        return PreparedFetch(preparation, done, events_first)
-
-    start_fetch(bus, session, request.id, rule, params, prepare)
+    start_fetch(
+        bus,
+        session,
+        request.id,
+        params,
+        lambda: PendingFetch(bus.fetches, session, fetch_id, rule, options, done, events_first),
+    )
 
 
 def read_fetch_options(params: JsonObject, rule: Rule) -> FetchOptions:
@@ -125,48 +129,8 @@ def check_lists(bus: Bus, rule: Rule) -> None:
             raise bus.limit_reached("rule_list_max", f"the list of {op} is too long")
 
 
-def search(bus: Bus, session: Session, rule: Rule, steps: Iterator[None]) -> Generator[Step]:
-    """Look for what a rule matches, with bounded work, as soon as there is room for what is found."""
-    count, elements = bus.tree.count_candidates(rule), len(bus.tree.elements)
-    if count <= SMALL_SEARCH and bus.book.all.kept_bytes < SMALL_BYTES:
-        yield from limit_work(bus, steps)
-        return
-    # An estimate by the average element, twice: what is found, and the answer that it becomes.
-    place = Place(bus.room, session.address, count * (FOUND_BYTES + 2 * bus.book.all.kept_bytes // elements))
-    try:
-        yield place
-        yield from limit_work(bus, steps)
-    finally:
-        place.leave()
-
-
-def limit_work(bus: Bus, steps: Iterator[None]) -> Generator[None]:
-    """Bound the work of finding what a rule matches, over all steps."""
-    left = allowed = bus.limits.rule_work_max
-    while True:
-        before = meter.units
-        try:
-            with meter.ceiling(left, "rule_work_max"):
-                next(steps)
-        except StopIteration:
-            return
-        except LimitReached as error:
-            if error.limit != "rule_work_max":
-                raise
-            bus.limit_hits["rule_work_max"] += 1
-            raise LimitReached("rule_work_max", allowed, "too much work for one request") from None
-        # The meter runs on for all peers; what others used between two steps is not this request's.
-        left -= meter.units - before
-        yield
-
-
 def start_fetch(
-    bus: Bus,
-    session: Session,
-    request_id: bytes,
-    rule: Rule,
-    params: JsonObject,
-    prepare: Callable[[], PreparedFetch],
+    bus: Bus, session: Session, request_id: bytes, params: JsonObject, begin: Callable[[], PendingFetch]
 ) -> None:
     """Begin a fetch, at an instant of the past or at the present.
 
@@ -174,25 +138,15 @@ def start_fetch(
     """
     instant = read_past_instant(bus, session, params)
     if instant is not None:
-        bus.serving.begin_task(session, request_id, replay(bus, session, rule, instant, prepare()))
+        bus.serving.begin_task(session, request_id, replay(bus, session, instant, begin()))
         return
 
     def tell_present() -> None:
-        if rule.sees_daemon:
-            bus.refresh()
+        fetch = begin()
         # Built-in states are brought up to date only while somebody looks at them.
-        bus.serving.begin_task(session, request_id, search(bus, session, rule, steps()))
-
-    def steps() -> Iterator[None]:
-        preparation, response, events_first = prepare()
-        yield from preparation.steps()
-        frames = preparation.join()
-        if response and not events_first:
-            session.send(response)
-        for frame in frames:
-            session.outbox.put(frame)
-        if response and events_first:
-            session.send(response)
+        if fetch.rule.sees_daemon:
+            bus.refresh()
+        bus.serving.begin_task(session, request_id, bus.preparations.serve(session, fetch.make_wish))
 
     bus.serving.fetch_in_order(session, tell_present)
 
@@ -226,25 +180,33 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
         get_past(bus, session, request.id, rule, instant, lambda found: _encode_past(request, found, asked))
         return None
     check_lists(bus, rule)
-    auth = session.auth
 
     def encode(element: Element) -> bytes:
         members = b"" if asked is None else asked.encode(element)
-        return encode_entry(element, element.fetch_only_for(auth), members)
+        return encode_entry(element, element.fetch_only_for(session.auth), members)
 
     def encode_halves(element: Element) -> tuple[bytes, bytes]:
         members = b"" if asked is None else asked.encode(element)
-        return encode_sorted_halves(element, element.fetch_only_for(auth), members)
+        return encode_sorted_halves(element, element.fetch_only_for(session.auth), members)
 
-    def answer(found: list[Any]) -> None:
-        if rule.sort is not None:
-            found = [b"%b%d%b" % (head, at, tail) for at, (head, tail) in enumerate(found, rule.sort.first)]
+    def answer(form: Form) -> None:
+        texts = form.texts()
+        found = encode_list(texts) if rule.sort is None else encode_sorted_list(texts, rule.sort.first)
         if request.id:
-            session.answer(bus.encode_response_id(session, request), encode_list(found))
+            session.answer(bus.encode_response_id(session, request), found)
 
-    form = encode if rule.sort is None else encode_halves
-    find(bus, session, bus.encode_response_id(session, request), rule, form, answer, skip_methods=request.by_jsonrpc)
+    # C++ peers do not know methods in the result of a get.
+    key = "get", asked
+    wish = Wish(rule, not request.by_jsonrpc, key, encode if rule.sort is None else encode_halves, answer)
+    find(bus, session, bus.encode_response_id(session, request), wish)
     return None
+
+
+def find(bus: Bus, session: Session, request_id: bytes, wish: Wish) -> None:
+    """Answer a get of the present."""
+    if wish.rule.sees_daemon:
+        bus.refresh()
+    bus.serving.begin_task(session, request_id, bus.preparations.serve(session, lambda: wish))
 
 
 def _encode_past(request: Request, found: list[PastElement], asked: Asked | None) -> bytes:
@@ -258,114 +220,6 @@ def _encode_past(request: Request, found: list[PastElement], asked: Asked | None
         for element in shown
     ]
     return jsonrpc.encode_result(request.id, encode_list(entries))
-
-
-SMALL_SEARCH, SMALL_BYTES = 1_000, 1 << 20
-"""Number of elements up to which a search needs no room, unless they are larger than that."""
-FOUND_BYTES = 300
-"""Bytes that a search keeps for an element, besides its encoded form."""
-STEP = 25
-"""Number of elements between two looks at the clock."""
-
-
-def find(
-    bus: Bus,
-    session: Session,
-    request_id: bytes,
-    rule: Rule,
-    encode: Callable[[Element], Any],
-    answer: Callable[[list[Any]], None],
-    *,
-    skip_methods: bool = False,
-) -> None:
-    """Answer what a rule matches now, of what the session may see, each as ``encode`` returns it.
-
-    What a sorted get takes most time for, keys and encoding, is done in steps; the last step only sorts.
-    """
-    if rule.sees_daemon:
-        bus.refresh()
-    matches_path, test, auth, sees_daemon = rule.matches_path, rule.matches_value, session.auth, rule.sees_daemon
-    units, sorts = 1 + len(rule.value), rule.sort
-    bytes_left = bus.limits.answer_bytes_max
-
-    def look(element: Element) -> Any:
-        meter.spend(units)
-        if (
-            (skip_methods and element.is_method)
-            or not matches_path(element.path)
-            or (not sees_daemon and is_daemons(element.path))
-            or not element.shown_to(auth)
-            or (test is not None and not _passes(test, element))
-        ):
-            return None
-        nonlocal bytes_left
-        encoded = encode(element)
-        bytes_left -= len(encoded)
-        # Of what is sorted only a part is sent, which is known at the end.
-        if bytes_left < 0 and sorts is None:
-            raise bus.limit_reached("answer_bytes_max", TOO_LONG)
-        return encoded if sorts is None else (sort_key(sorts, element), element.number, encoded)
-
-    def answer_sorted(found: list[Any]) -> None:
-        if sorts is not None:
-            found.sort()  # numbers of elements are unique, so that encoded ones are never compared
-            found = [encoded for _, _, encoded in found[sorts.first - 1 : sorts.last]]
-        answer(found)
-
-    steps = _find_in_steps(bus, rule, look, answer_sorted)
-    bus.serving.begin_task(session, request_id, search(bus, session, rule, steps))
-
-
-def _find_in_steps(
-    bus: Bus, rule: Rule, look: Callable[[Element], Any], answer: Callable[[list[Any]], None]
-) -> Iterator[None]:
-    """Look at all elements in steps, between which other peers may have their turn; then answer.
-
-    The response shows the tree at the last step: elements that were added or changed between two steps are tested
-    again. That takes a fraction of the time, since most elements have not changed.
-    """
-    known: dict[Element, tuple[bytes | None, Description, Meta | None, Access | None, Any]] = {}
-    candidates, turn = list(bus.tree.candidates(rule)), bus.serving.turn_ends
-    for count, element in enumerate(candidates):
-        if count % STEP == STEP - 1:
-            yield
-        known[element] = element.value, element.description, element.meta, element.access, look(element)
-    # All in one turn, so nothing can have changed.
-    if bus.serving.turn_ends == turn:
-        answer([seen for _, _, _, _, seen in known.values() if seen is not None])
-        return
-    found = []
-    for element in bus.tree.candidates(rule):
-        value, description, meta, access, seen = known.get(element, _UNKNOWN)
-        if (
-            value is not element.value
-            or access is not element.access
-            or description is not element.description
-            or meta is not element.meta
-        ):
-            seen = look(element)
-        if seen is not None:
-            found.append(seen)
-    answer(found)
-
-
-_UNKNOWN = (b"unknown", UNDESCRIBED, None, None, None)
-
-
-TOO_LONG = "the answer is too long; narrow the rule, or ask for the parts one by one"
-
-
-def _passes(test: Callable[[Any], bool], element: Element) -> bool:
-    value = element.value
-    if value is None:
-        return False
-    if len(value) > LONG_BYTES:  # a list may be in it, and a test of lists counts its members
-        meter.spend(0)
-    return test(jsonrpc.loads(value))
-
-
-LONG_BYTES = 64
-"""Values above this length are checked for the work of their tests one by one."""
 
 
 # -- info, config, echo, post

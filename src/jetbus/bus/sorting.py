@@ -70,6 +70,13 @@ class _Entries:
     def __len__(self) -> int:
         return self._count
 
+    def copy(self) -> _Entries:
+        """Return the same entries, to be changed apart."""
+        entries = _Entries()
+        entries._blocks = [block[:] for block in self._blocks]
+        entries._highest, entries._count = self._highest[:], self._count
+        return entries
+
     def add(self, entry: Entry, last: int) -> int:
         """Add an entry and return its position, or some position behind ``last`` where it is behind that."""
         self._count += 1
@@ -158,6 +165,16 @@ class SortedMatches:
         self._entry_of = {entry[2]: entry for entry in entries}
         self._entries = _Entries(self._entry_of.values())
         self._count = self._count_visible()
+
+    def take_over(self, other: SortedMatches) -> None:
+        """Begin with the matches of another one."""
+        self._entry_of = dict(other._entry_of)
+        self._entries = other._entries.copy()
+        self._count = other._count
+
+    def visible(self) -> list[Element]:
+        """Return the elements in the range, in their order."""
+        return [element for _, _, element in self._entries.between(self._sort.first, self._sort.last)]
 
     def encode_all(self) -> bytes:
         """Return a message that is right whatever was sent before: all visible entries, even if there are none."""

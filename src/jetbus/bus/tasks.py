@@ -114,35 +114,35 @@ class Room:
 
 
 class Place(Work[None]):
-    """The place of one search in the room, as a step of its task."""
+    """A place in the room, as a step of the tasks that share it."""
 
     def __init__(self, room: Room, address: str, size: int) -> None:
         self._room = room
         self.address = address
         self.size = size
         self.is_done = False
-        self._then: Callable[[], None] = _do_nothing
+        self._then: list[Callable[[], None]] = []
 
     def run(self, then: Callable[[], None]) -> None:
         """Enter at once, or call ``then`` on entering later."""
-        self._then = then
-        if self._room.take(self):
-            self.is_done, self._then = True, _do_nothing
+        if self.is_done:
+            return
+        self._then.append(then)
+        if len(self._then) == 1 and self._room.take(self):
+            self.is_done, self._then = True, []
 
     def enter(self) -> None:
-        """Let the task go on."""
-        # ``then`` refers to the task, which refers to this place: without the cycle a task ends with its session.
-        self.is_done, then, self._then = True, self._then, _do_nothing
-        then()
+        """Let the tasks go on."""
+        # ``then`` refers to a task, which refers to this place: without the cycle a task ends with its session.
+        self.is_done, waiting, self._then = True, self._then, []
+        for then in waiting:
+            then()
 
     def leave(self) -> None:
         """Give back the room. A search whose peer is gone while it waits leaves when it has entered."""
         if self.is_done:
             self.is_done = False
             self._room.give_back(self.size)
-
-
-def _do_nothing() -> None: ...
 
 
 Step = _Mark | Work[Any] | None

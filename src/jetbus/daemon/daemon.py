@@ -268,7 +268,7 @@ class Daemon:
     async def stop(self) -> None:
         """Stop listening, close all connections and the journal."""
         # A search that is given up would let the next one begin, on a loop that is closed.
-        self.bus.room.close()
+        self.bus.preparations.close()
         for timer in self._timers:
             timer.cancel()
         if self._stale_timer is not None:

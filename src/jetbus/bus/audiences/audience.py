@@ -197,14 +197,14 @@ class Audience:
         """Return the frame of a past event for a new member."""
         return self.frame(add_timestamp(self.dialect.encode_tail(kind, element, element.fetch_only), element.ts))
 
-    def encode_sorted(self, matches: SortedMatches, _fetch_id: bytes) -> bytes:
-        """Return the first frame of a sorted fetch for a new member."""
-        return self.frame(encode_sorted_tail(matches.encode_all()))
+    def encode_sorted(self, changes: bytes, _fetch_id: bytes) -> bytes:
+        """Return the frame of a sorted fetch with all visible entries."""
+        return self.frame(encode_sorted_tail(changes))
 
     def encode_window(self, outbox: Outbox) -> bytes:
         """Return the frame with the whole window of a sorted fetch, as a member that is or was slow receives it now."""
         matches, fetch_id = self.sorted_matches, self._slow.get(outbox) or self.members[outbox]
-        return b"" if matches is None else self.encode_sorted(matches, fetch_id)
+        return b"" if matches is None else self.encode_sorted(matches.encode_all(), fetch_id)
 
     def send(self, kind: str, path: str, tail: bytes) -> None:
         """Send one event to all members."""

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from jetbus.bus.audiences.audience import Audience, Chunk
 from jetbus.bus.replay import PastElement
-from jetbus.bus.sorting import SortedMatches
 from jetbus.wire import binary
 
 if TYPE_CHECKING:
@@ -110,8 +109,8 @@ class BinaryAudience(Audience):
         ts = binary.encode_instant(element.ts) if element.ts else b""
         return self._encode_event((number, self.dialect.encode_tail(kind, element, element.fetch_only) + ts), fetch_id)
 
-    def encode_sorted(self, matches: SortedMatches, fetch_id: bytes) -> bytes:
-        event = binary.NOTIFICATIONS["sorted"], binary.encode_json_body(matches.encode_all())
+    def encode_sorted(self, changes: bytes, fetch_id: bytes) -> bytes:
+        event = binary.NOTIFICATIONS["sorted"], binary.encode_json_body(changes)
         return self._encode_event(event, fetch_id)
 
     def _address(self, chunk: Chunk, fetch_id: bytes) -> Part:
