@@ -20,7 +20,9 @@ in ``session.waiting``, and the condition of the session says for what::
                                                STALLED -+        DUE -> STALLED: UNREAD
                                                                  STALLED -> DUE: HAS_READ
 
-         READY, WORKING -- REFUSE --> REFUSED      any of them -- CLOSE --> CLOSED -- LEAVE --> GONE
+         READY, WORKING -- REFUSE --> REFUSED -- CLOSE --> CLOSED -- LEAVE --> GONE
+         any of the above -- CLOSE --> CLOSED
+         READY, DUE, AWAITING -- LEAVE --> GONE
 
 ``TRANSITIONS`` is the drawing as a table. Only ``Serving`` walks it: the daemon reports what has happened, by a method
 of ``Serving``, and looks at the condition to know what to do next. A session that is refused, closed or gone stays so
@@ -88,8 +90,6 @@ REFUSED = Condition.REFUSED
 CLOSED = Condition.CLOSED
 GONE = Condition.GONE
 
-_END = {Cause.CLOSE: CLOSED, Cause.LEAVE: GONE}
-
 TRANSITIONS: dict[Condition, dict[Cause, Condition]] = {
     READY: {
         Cause.TIME_IS_UP: DUE,
@@ -98,20 +98,27 @@ TRANSITIONS: dict[Condition, dict[Cause, Condition]] = {
         Cause.AWAITS_ORDER: PUT_OFF,
         Cause.UNREAD: STALLED,
         Cause.REFUSE: REFUSED,
-        **_END,
+        Cause.CLOSE: CLOSED,
+        Cause.LEAVE: GONE,
     },
     WORKING: {
         Cause.TIME_IS_UP: DUE,
         Cause.TASK_ENDS: READY,
         Cause.AWAITS_WORK: AWAITING,
         Cause.REFUSE: REFUSED,
-        **_END,
+        Cause.CLOSE: CLOSED,
     },
-    PUT_OFF: {Cause.IN_ORDER: READY, **_END},
-    DUE: {Cause.TURN: READY, Cause.NOTHING_LEFT: READY, Cause.UNREAD: STALLED, **_END},
-    STALLED: {Cause.HAS_READ: DUE, **_END},
-    AWAITING: {Cause.ANSWERED: READY, Cause.WORK_DONE: DUE, **_END},
-    REFUSED: dict.fromkeys(Cause, REFUSED) | _END,
+    PUT_OFF: {Cause.IN_ORDER: READY, Cause.CLOSE: CLOSED},
+    DUE: {
+        Cause.TURN: READY,
+        Cause.NOTHING_LEFT: READY,
+        Cause.UNREAD: STALLED,
+        Cause.CLOSE: CLOSED,
+        Cause.LEAVE: GONE,
+    },
+    STALLED: {Cause.HAS_READ: DUE, Cause.CLOSE: CLOSED},
+    AWAITING: {Cause.ANSWERED: READY, Cause.WORK_DONE: DUE, Cause.CLOSE: CLOSED, Cause.LEAVE: GONE},
+    REFUSED: dict.fromkeys(Cause, REFUSED) | {Cause.CLOSE: CLOSED},
     CLOSED: dict.fromkeys(Cause, CLOSED) | {Cause.LEAVE: GONE},
     GONE: dict.fromkeys(Cause, GONE),
 }
