@@ -25,7 +25,7 @@ from jetbus.bus import conditions
 from jetbus.bus.access import Auth
 from jetbus.bus.conditions import TRANSITIONS, Cause, Condition
 from jetbus.bus.ports import UnqueuedLogins
-from jetbus.bus.services import SMALL_SEARCH
+from jetbus.bus.preparations import SMALL_SEARCH
 from jetbus.daemon.config import Config
 from jetbus.daemon.connection import BinaryConnection, StreamConnection
 from jetbus.daemon.daemon import Daemon
