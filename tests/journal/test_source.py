@@ -25,9 +25,8 @@ from jetbus.journal.source import (
 )
 from jetbus.radar.archive import BusArchive
 from jetbus.rules import rule
-from jetbus.spark.journals import Wanted
+from jetbus.spark.journals import Wanted, open_place
 from jetbus.spark.options import DaemonAddress
-from jetbus.spark.remote import DaemonBus
 from jetbus.testing import RunningDaemon, running_daemon
 
 BUSY_PER_S = 5_000
@@ -119,7 +118,7 @@ def _read_by_radar(daemon: RunningDaemon) -> int:
 
 
 def _read_by_task(daemon: RunningDaemon) -> int:
-    bus = DaemonBus(DaemonAddress(daemon.url))
+    bus = open_place(DaemonAddress(daemon.url))
     try:
         wanted = Wanted(("seq",), rule(equals="busy"))
         return sum(batch.num_rows for batch in bus.events(wanted, *bus.ends()))

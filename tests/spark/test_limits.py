@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import jetbus
 from jetbus.spark import BadOption, Publisher, query_methods, remote, sink
 from jetbus.spark.alarms import ALARMS_MAX, read_alarms
-from jetbus.spark.journals import BUNDLES_MIN, PARTITIONS_MAX, Bundle, FolderBus, cut
+from jetbus.spark.journals import BUNDLES_MIN, PARTITIONS_MAX, Bundle, cut, open_place
 from jetbus.spark.options import DaemonAddress
 from jetbus.spark.user_stages import STAGES_MAX, read_stages
 from jetbus.testing import running_daemon
@@ -49,7 +49,7 @@ def test_too_many_states(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_events_are_not_many_tasks(tmp_path: Path) -> None:
     """However many events there are, they are read by at most so many tasks for each bus, without one left out."""
     write_events(tmp_path / "journal", numbers(1), bus="plant")
-    buses = {"plant": FolderBus(tmp_path / "journal")}
+    buses = {"plant": open_place(tmp_path / "journal")}
     ranges = cut(buses, {"plant": 0}, {"plant": 1_000_000_007}, 1)
     assert len(ranges) <= PARTITIONS_MAX + 1
     assert (ranges[0].first, ranges[-1].last) == (1, 1_000_000_007)
@@ -59,7 +59,7 @@ def test_many_events_are_not_many_tasks(tmp_path: Path) -> None:
 def test_many_journals_are_not_many_tasks(tmp_path: Path) -> None:
     """Many small ranges share a task; a range of the usual size has its own."""
     write_events(tmp_path / "journal", numbers(1), bus="plant")
-    buses = {f"d{n}": FolderBus(tmp_path / "journal") for n in range(1000)}
+    buses = {f"d{n}": open_place(tmp_path / "journal") for n in range(1000)}
     lasts = {name: 500 if name == "d7" else 3 for name in buses}
     tasks = cut(buses, dict.fromkeys(buses, 0), lasts, 100)
     assert len(tasks) <= BUNDLES_MIN + 2 * 5 + 1

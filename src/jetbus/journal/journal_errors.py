@@ -3,6 +3,7 @@
     JournalError            base class; the text has the cause and the next step
         JournalInUse        another process writes or compacts the journal
         JournalGone         retention has dropped the requested events
+        JournalReplaced     the journal is another one than before
         JournalDamaged      a part of a file cannot be read; later events can
         NotAJournal         the directory has no journal, or one of a newer format
         BadInstant          a text is neither an instant nor a duration (also a ValueError)
@@ -27,6 +28,7 @@ __all__ = [
     "JournalError",
     "JournalGone",
     "JournalInUse",
+    "JournalReplaced",
     "NoJournal",
     "NotAJournal",
     "NotRecorded",
@@ -50,6 +52,10 @@ class JournalGone(JournalError):
     def __init__(self, text: str, *, first_seq: int) -> None:
         super().__init__(text)
         self.first_seq = first_seq
+
+
+class JournalReplaced(JournalError):
+    """The journal is another one than before: it ends before an event that was in it."""
 
 
 class JournalDamaged(JournalError):

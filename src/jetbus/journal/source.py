@@ -42,6 +42,7 @@ from jetbus.journal.journal_errors import (
     JournalDamaged,
     JournalError,
     JournalGone,
+    JournalReplaced,
     NoJournal,
     NotRecorded,
 )
@@ -159,7 +160,7 @@ class Pager:
         self.request = None
         if following is not None and (self._end is None or following < self._end):
             if following <= request.params.get(self._position, -1):
-                raise JournalError(
+                raise JournalReplaced(
                     f"the journal ends before event {following}, which it had before; it was replaced by another one"
                 )
             self.request = JournalRequest(request.method, {**request.params, self._position: following})

@@ -1,22 +1,24 @@
 """Journals of the buses that are read: in folders of this machine or behind live daemons.
 
-Both are read through one interface, ``BusJournal``. What is read is cut into ranges of seqs, each a task of its
-own that opens the place again by itself.
+Both are asked through ``jetbus.journal.source``. What is read is cut into ranges of seqs, each a task of its own that
+opens the place again by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from jetbus import journal
 from jetbus.journal.instants import read_instant
+from jetbus.journal.source import Ask, FolderAnswers, JournalSource
+from jetbus.json_types import JsonObject
 from jetbus.rules import Rule
 from jetbus.spark.options import DaemonAddress, Options, Place, places_now
 from jetbus.spark.schemas import arrow_of
@@ -25,7 +27,6 @@ from jetbus.spark.spark_errors import BadOption, DataLoss
 __all__ = [
     "Bundle",
     "BusJournal",
-    "FolderBus",
     "OpenBuses",
     "Reach",
     "SeqRange",
@@ -70,87 +71,70 @@ class Reach(NamedTuple):
     """Progress of time: events after ``last`` are not before it."""
 
 
-class BusJournal(Protocol):
-    """The journal of one bus."""
+class BusJournal:
+    """The journal of one bus, at a place: asks it in terms of seqs."""
+
+    def __init__(self, place: Place, ask: Ask, close: Callable[[], None] = lambda: None) -> None:
+        self.place = place
+        self.close = close
+        """Closes what is open."""
+        self._source = JournalSource(ask)
+        self._name: str | None = None
 
     @property
-    def place(self) -> Place: ...
-
-    @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the bus."""
+        if self._name is None:
+            self._name = self._source.describe()["bus"]
+        return self._name
 
     def ends(self) -> tuple[int, int]:
         """Return the first and the last seq; last is first - 1 while the journal is empty."""
-        ...
-
-    def reach(self) -> Reach:
-        """Return the first and the last seq, and how far time has come."""
-        ...
-
-    def seq_at(self, instant_us: int) -> int:
-        """Return the last seq before an instant."""
-        ...
-
-    def events(self, wanted: Wanted, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Read the wanted events from one seq to another; raise ``JournalGone`` if they have been dropped."""
-        ...
-
-    def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
-        """Read the tree at an instant."""
-        ...
-
-    def close(self) -> None:
-        """Close what is open."""
-        ...
-
-
-class FolderBus:
-    """The journal in a folder of this machine; nothing stays open between two calls."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        try:
-            self._log = journal.open(place)
-        except journal.JournalError as problem:
-            raise BadOption("path", str(problem)) from problem
-        (self.name,) = self._log.buses
-
-    def ends(self) -> tuple[int, int]:
         reach = self.reach()
         return reach.first, reach.last
 
     def reach(self) -> Reach:
-        (found,) = self._log.offsets().values()
+        """Return the first and the last seq, and how far time has come."""
+        found = self._source.describe()
+        self._name = found["bus"]
         last_us = found["last_ts"] or 0
         return Reach(found["first"], found["last"], last_us, found["now"] or last_us)
 
     def seq_at(self, instant_us: int) -> int:
-        first, last = self.ends()
-        for batch in self._log.read(since=instant_us, columns=["seq"]):
-            if batch.num_rows:
-                found: int = batch.column(0)[0].as_py()
-                return found - 1
-        return max(last, first - 1)
+        """Return the last seq before an instant."""
+        return self._source.find_seq(instant_us)
 
     def events(self, wanted: Wanted, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        return self._log.read(
-            wanted.rule, wanted.since_us, wanted.until_us, seq=first, seq_until=last + 1, columns=wanted.columns
-        )
+        """Read the wanted events from one seq to another; raise ``JournalGone`` if they have been dropped."""
+        params = {
+            "seq": first,
+            "seqUntil": last + 1,
+            "since": wanted.since_us,
+            "until": wanted.until_us,
+            "columns": list(wanted.columns),
+        }
+        return self._source.read_events(params, wanted.rule)
 
-    def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
-        yield from self._log.as_of(instant_us, rule, missing_ok=True).to_batches()
+    def tree_place(self, instant: str) -> JsonObject:
+        """Return an instant as the place of a tree that all tasks agree on."""
+        return self._source.pin(instant).make_place(instant)
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
+    def tree(self, place: JsonObject, rule: Rule | None) -> Iterator[pa.RecordBatch]:
+        """Read the tree at a place."""
+        yield from self._source.read_tree_at(place, rule).to_batches()
 
 
 def open_place(place: Place, *, in_task: bool = False) -> BusJournal:
     """Open the journal at a place. Errors of a folder are raised at once, those of a daemon on its first call."""
     if isinstance(place, DaemonAddress):
-        from jetbus.spark.remote import DaemonBus
+        from jetbus.spark.remote import DaemonAnswers
 
-        return DaemonBus(place, in_task=in_task)
-    return FolderBus(place)
+        answers = DaemonAnswers(place, in_task=in_task)
+        return BusJournal(place, answers, answers.close)
+    try:
+        return BusJournal(place, FolderAnswers(journal.open(place)))
+    except journal.JournalError as problem:
+        raise BadOption("path", str(problem)) from problem
 
 
 def open_buses(places: Sequence[Place]) -> dict[str, BusJournal]:
@@ -268,6 +252,8 @@ class SeqRange(InputPartition):
             yield from bus.events(wanted, first, self.last)
         except journal.JournalGone as problem:
             raise data_loss(self.bus, self.first, problem.first_seq) from problem
+        except journal.JournalReplaced as problem:
+            raise DataLoss(f"{problem} at {self.place}; start with a new checkpoint") from problem
         finally:
             bus.close()
 

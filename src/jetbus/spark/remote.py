@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-import pyarrow as pa
-
-from jetbus import journal
 from jetbus.errors import JetError, LoginRefused, NotAllowed, NotConnected, NotFound
-from jetbus.journal.pages import read_page
-from jetbus.journal.source import Pager
+from jetbus.journal.source import JournalRequest, is_dropped
 from jetbus.peer import Peer
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
-from jetbus.spark.journals import Reach, Wanted
 from jetbus.spark.options import DaemonAddress
-from jetbus.spark.spark_errors import BadOption, DataLoss
+from jetbus.spark.spark_errors import BadOption
 
-__all__ = ["DaemonBus", "close_connections", "connect", "keeps_journal", "tree_now"]
+__all__ = ["DaemonAnswers", "close_connections", "connect", "keeps_journal", "tree_now"]
 
 CALL_S = 60.0
 """Time limit for a page of the daemon."""
@@ -109,13 +104,13 @@ def close_connections(daemons: Iterable[DaemonAddress]) -> None:
 
 def keeps_journal(daemon: DaemonAddress) -> bool:
     """Return True if a daemon has a journal; raise an error if this user must not read it."""
-    bus = DaemonBus(daemon)
+    answers = DaemonAnswers(daemon)
     try:
-        bus.ends()
+        answers(JournalRequest("offsets", {}))
     except JournalMissing:
         return False
     finally:
-        bus.close()
+        answers.close()
     return True
 
 
@@ -133,67 +128,29 @@ class JournalMissing(BadOption):
     """A daemon that keeps no journal."""
 
 
-# -- the bus
+# -- answers
 
 
-class DaemonBus:
-    """The journal of one daemon; connects on the first call."""
+class DaemonAnswers:
+    """Answers of the daemon's journal to requests; connects on the first one."""
 
     def __init__(self, place: DaemonAddress, *, in_task: bool = False) -> None:
-        self.place = place
+        self._place = place
         self._peer: Peer | None = None
         self._in_task = in_task
-        self._known: dict[str, Any] | None = None
+        self._offsets: Any = None
+        """The last answer to the question where the journal begins and ends."""
 
-    @property
-    def name(self) -> str:
-        name: str = (self._known or self._offsets())["bus"]
-        return name
-
-    def ends(self) -> tuple[int, int]:
-        reach = self.reach()
-        return reach.first, reach.last
-
-    def reach(self) -> Reach:
-        found = self._offsets()
-        last_us = found["last_ts"] or 0
-        # An older daemon does not tell the time; then it has come as far as its last event.
-        return Reach(found["first"], found["last"], last_us, found.get("now") or last_us)
-
-    def _offsets(self) -> dict[str, Any]:
-        """Ask where the journal begins and ends; give the last known answer while the daemon is away."""
+    def __call__(self, request: JournalRequest) -> Any:
+        if request.method != "offsets":
+            return self._call(request)
         try:
-            self._known = self._call("offsets")
+            self._offsets = self._call(request)
         except NotConnected as problem:
-            if self._known is None:
+            # While the daemon is away, the driver goes on with what it knew.
+            if self._offsets is None:
                 raise BadOption("url", str(problem)) from problem
-        return self._known
-
-    def seq_at(self, instant_us: int) -> int:
-        table, following = self._page("range", since=instant_us, columns=["seq"], limit=1)
-        return int(table["seq"][0].as_py() if table.num_rows else following) - 1
-
-    def events(self, wanted: Wanted, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        params = {
-            "seq": first,
-            "seqUntil": last + 1,
-            "since": wanted.since_us,
-            "until": wanted.until_us,
-            "columns": list(wanted.columns),
-        }
-        try:
-            yield from self._batches(Pager("range", params, wanted.rule))
-        except journal.JournalGone:
-            raise
-        except journal.JournalError as problem:
-            raise DataLoss(f"{problem} at {self.place}; start with a new checkpoint") from problem
-
-    def tree(self, instant_us: int, rule: Rule | None) -> Iterator[pa.RecordBatch]:
-        yield from self._batches(Pager("as_of", {"instant": instant_us}, rule))
-
-    def _batches(self, pager: Pager) -> Iterator[pa.RecordBatch]:
-        while pager.request is not None:
-            yield from pager.feed(self._call(pager.request.method, **pager.request.params))
+        return self._offsets
 
     def close(self) -> None:
         """Close the connection, if it is not one that outlives a task."""
@@ -201,47 +158,41 @@ class DaemonBus:
         if peer is not None:
             peer.close()
 
-    # -- asking
-
-    def _page(self, method: str, **asked: Any) -> tuple[Any, Any]:
-        return read_page(self._call(method, **asked))
-
-    def _call(self, method: str, **asked: Any) -> Any:
-        given = {name: value for name, value in asked.items() if value is not None}
+    def _call(self, request: JournalRequest) -> Any:
         deadline_s = time.monotonic() + (PATIENCE_S if self._in_task else 0.0)
         while True:
             try:
-                return self._line().call(f"$jet/journal/{method}", timeout_s=CALL_S, **given)
+                return self._line().call(request.path, timeout_s=CALL_S, **request.params)
             except NotConnected:
                 # Before ``JetError``, of which it is one: a daemon that is away is waited for, a refusal is not.
                 if time.monotonic() >= deadline_s:
                     raise
                 time.sleep(RETRY_S)
             except JetError as problem:
-                raise self._explained(problem, given) from problem
+                if is_dropped(problem):
+                    raise
+                raise self._explained(problem) from problem
 
     def _line(self) -> Peer:
         if self._in_task:
-            return _process_connections().get(self.place)
+            return _process_connections().get(self._place)
         if self._peer is None or not self._peer.connected:
             self.close()
-            self._peer = _connected(self.place)
+            self._peer = _connected(self._place)
         return self._peer
 
-    def _explained(self, problem: JetError, asked: dict[str, Any]) -> Exception:
+    def _explained(self, problem: JetError) -> BadOption:
         """Return a refusal of the daemon as an error about the options."""
         if isinstance(problem, NotFound):
             return JournalMissing(
-                "url", f"the daemon at {self.place} keeps no journal; start it with --journal DIR, or give another url"
+                "url", f"the daemon at {self._place} keeps no journal; start it with --journal DIR, or give another url"
             )
         if isinstance(problem, NotAllowed):
             return BadOption(
                 "user",
-                f"the journal of {self.place} is open to users of its journal_groups only; give the options user and "
+                f"the journal of {self._place} is open to users of its journal_groups only; give the options user and "
                 "password of one of them, or asOf 'now' for the tree",
             )
         if isinstance(problem, LoginRefused):
-            return _login_refused(problem, self.place)
-        if isinstance(problem.data, dict) and problem.data.get("reason") == "journalGone":
-            return journal.JournalGone(str(problem), first_seq=self.ends()[0] if "seq" in asked else 0)
-        return BadOption("url", f"the daemon at {self.place} refuses: {problem}")
+            return _login_refused(problem, self._place)
+        return BadOption("url", f"the daemon at {self._place} refuses: {problem}")

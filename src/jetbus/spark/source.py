@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from jetbus.journal.instants import read_instant
+from jetbus.json_types import JsonObject
 from jetbus.spark.journals import (
     BusJournal,
     OpenBuses,
@@ -368,7 +368,8 @@ class TreePartition(InputPartition):
 
     place: Place
     bus: str
-    instant_us: int | None
+    at: JsonObject | None
+    """Place of the tree in the journal; None for that of a live daemon now."""
 
 
 class TreeReader(DataSourceReader):
@@ -382,20 +383,20 @@ class TreeReader(DataSourceReader):
         options = self.options
         if options.daemons and options.as_of == NOW:
             return [TreePartition(daemon, str(daemon), None) for daemon in options.daemons]
-        instant_us = read_instant(options.as_of or NOW)
         with closing_all(open_buses(options.places)) as buses:
-            return [TreePartition(bus.place, name, instant_us) for name, bus in buses.items()]
+            # Fixed here, so that a task that is made again reads the same tree.
+            return [TreePartition(bus.place, name, bus.tree_place(options.as_of or NOW)) for name, bus in buses.items()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, TreePartition):
             return
         schema, rule = arrow_of(self.columns), self.options.rule
-        if isinstance(partition.place, DaemonAddress) and partition.instant_us is None:
+        if isinstance(partition.place, DaemonAddress) and partition.at is None:
             from jetbus.spark.remote import tree_now
 
             if rows := tree_now(partition.place, rule):
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)
             return
         bus = open_place(partition.place, in_task=True)
-        for batch in bus.tree(partition.instant_us or 0, rule):
+        for batch in bus.tree(partition.at or {}, rule):
             yield _with_bus(batch, partition.bus, schema)

@@ -26,7 +26,7 @@ from jetbus.spark import timeline as lines
 from jetbus.spark.alarms import Alarm, alarm_signals, check_alarms, new_signals, read_alarms
 from jetbus.spark.clock import TIME, read_clock
 from jetbus.spark.elements import closed_elements, element_rows
-from jetbus.spark.journals import FolderBus
+from jetbus.spark.journals import open_place
 from jetbus.spark.requests import complete_requests, request_rows
 from jetbus.spark.schemas import DOC, JOURNAL, schema_of
 from jetbus.spark.spark_errors import BadOption
@@ -52,18 +52,18 @@ def read_journals(spark: SparkSession, *folders: str | Path) -> DataFrame:
     Compacted parts are Parquet, which Spark scans itself, several times as fast as a source written in Python; format
     ``jet`` reads the rest. The two are split at a seq, so each event comes from one of them only.
     """
-    parts = [part for folder in folders for part in _parts(spark, FolderBus(Path(folder)))]
+    parts = [part for folder in folders for part in _parts(spark, Path(folder))]
     return reduce(DataFrame.unionByName, parts)
 
 
-def _parts(spark: SparkSession, bus: FolderBus) -> list[DataFrame]:
-    compacted = read_manifest(bus.place)
-    rest = spark.read.format("jet").option("start", str(compacted.upto + 1)).load(str(bus.place))
+def _parts(spark: SparkSession, folder: Path) -> list[DataFrame]:
+    bus, compacted = open_place(folder), read_manifest(folder)
+    rest = spark.read.format("jet").option("start", str(compacted.upto + 1)).load(str(folder))
     if not compacted.spans:
         return [rest]
     # The files do not have the name of the bus.
     stored = schema_of(tuple(column for column in JOURNAL if column.name != "bus"))
-    files = [str(bus.place / span.file) for span in compacted.spans]
+    files = [str(folder / span.file) for span in compacted.spans]
     # With a schema, so that Spark need not look into the files before the query runs.
     native = spark.read.schema(stored).parquet(*files).withColumn("bus", F.lit(bus.name))
     return [native.select(*rest.columns), rest]
