@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +46,8 @@ from jetbus.journal.segment import (
 _FIELDS = struct.Struct("<6qI")
 _OWN_CRC = struct.Struct("<I")
 RECORD_BYTES = _FIELDS.size + _OWN_CRC.size
+PARSED_ENTRIES_MAX = 100_000
+"""Records of parsed indexes that a process keeps, at most; the index that was read last is kept whatever its size."""
 
 
 class IndexEntry(NamedTuple):
@@ -103,6 +107,63 @@ def read_index(path: Path, skip: int = 0) -> list[IndexEntry]:
     except (FileNotFoundError, JournalError):
         return []
     return entries if skip or not entries or path.stem == format_seq(entries[0].seq_first) else []
+
+
+class ParsedIndexes:
+    """Parsed index files of this process, safe to use from several threads.
+
+    A live chart asks for the newest events again and again, in a journal with thousands of records. So a file that has
+    grown is parsed from its last known record on, and one that has not changed is not opened at all. The indexes used
+    least recently are dropped beyond ``entries_max`` records in all, at about 300 bytes each.
+    """
+
+    def __init__(self, entries_max: int = PARSED_ENTRIES_MAX) -> None:
+        self._entries_max = entries_max
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Path, _ParsedIndex] = OrderedDict()
+        self.parsed = 0
+        """Records parsed so far."""
+
+    def read(self, path: Path) -> list[IndexEntry]:
+        """Return the checked records of an index file, as ``read_index`` does; the list must not be changed."""
+        with self._lock:
+            known = self._known.pop(path, None)
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                return []
+            mark = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if known is None or known.mark != mark:
+                known = _ParsedIndex(mark, self._parse(path, known, mark))
+            self._known[path] = known
+            while self.count() > self._entries_max and len(self._known) > 1:
+                self._known.popitem(last=False)
+            return known.entries
+
+    def count(self) -> int:
+        """Return the number of records that are kept."""
+        return sum(len(one.entries) for one in self._known.values())
+
+    def _parse(self, path: Path, known: _ParsedIndex | None, mark: tuple[int, int, int]) -> list[IndexEntry]:
+        # The last known record is read again: a restarted writer may have cut the file and written others.
+        if known is not None and known.entries and known.mark[0] == mark[0] and known.mark[1] < mark[1]:
+            tail = read_index(path, skip=len(known.entries) - 1)
+            self.parsed += len(tail)
+            if tail and tail[0] == known.entries[-1]:
+                return known.entries + tail[1:]
+        entries = read_index(path)
+        self.parsed += len(entries)
+        return entries
+
+
+class _ParsedIndex(NamedTuple):
+    mark: tuple[int, int, int]
+    """Inode, size and time of the last change of the file when it was parsed."""
+    entries: list[IndexEntry]
+
+
+PARSED_INDEXES = ParsedIndexes()
+"""The indexes of all logs that this process reads."""
 
 
 def pack(entries: Iterable[IndexEntry]) -> bytes:

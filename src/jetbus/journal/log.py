@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from jetbus.journal.directory import read_identity
 from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
 from jetbus.journal.filters import EVERYTHING, EventFilter, LogRange
-from jetbus.journal.index import RECORD_BYTES, IndexEntry, complete_entries, read_index
+from jetbus.journal.index import PARSED_INDEXES, IndexEntry, complete_entries
 from jetbus.journal.instants import Instant, read_instant, wall_clock_us
 from jetbus.journal.journal_errors import JournalDamaged, JournalError, JournalGone
 from jetbus.journal.parquet import Manifest, Span, read_manifest, read_manifest_mark, read_span
@@ -92,12 +92,27 @@ class SpanPiece:
 class SegmentPiece:
     """A segment, as far as its index names its batches."""
 
-    def __init__(self, segment: Segment, entries: list[IndexEntry]) -> None:
+    def __init__(self, segment: Segment, entries: list[IndexEntry], *, is_rebuilt: bool) -> None:
         self.segment = segment
-        self.entries = entries
+        self._count = len(entries)
+        self._rebuilt = entries if is_rebuilt else None
+        """Records that are not in the index file; all others are kept by ``PARSED_INDEXES``."""
         self.first, self.last = entries[0].seq_first, entries[-1].seq_last
         self.ts_min_us, self.ts_max_us = entries[0].ts_min_us, entries[-1].ts_max_us
         self.bytes = entries[-1].end
+
+    @property
+    def entries(self) -> list[IndexEntry]:
+        """The records of the batches; raises FileNotFoundError if the segment is gone."""
+        if self._rebuilt is not None:
+            return self._rebuilt
+        entries = PARSED_INDEXES.read(self.segment.index_path)
+        if len(entries) < self._count:  # the index was lost meanwhile
+            entries = complete_entries(self.segment, entries, self.last + 1)
+            if len(entries) < self._count:
+                raise FileNotFoundError(self.segment.index_path)
+            self._rebuilt = entries[: self._count]
+        return entries if len(entries) == self._count else entries[: self._count]
 
     def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
         with open_regular(self.segment.path) as file:
@@ -111,11 +126,12 @@ class SegmentPiece:
 
     def _touched(self, within: LogRange) -> list[IndexEntry]:
         # By bisection first: a segment has thousands of batches, and a reader often wants the last few.
-        begin = max(0, bisect_right(self.entries, within.seq, key=lambda entry: entry.seq_first) - 1)
-        end = bisect_right(self.entries, within.seq_until - 1, key=lambda entry: entry.seq_first)
+        entries = self.entries
+        begin = max(0, bisect_right(entries, within.seq, key=lambda entry: entry.seq_first) - 1)
+        end = bisect_right(entries, within.seq_until - 1, key=lambda entry: entry.seq_first)
         return [
             entry
-            for entry in self.entries[begin:end]
+            for entry in entries[begin:end]
             if within.touches(entry.seq_first, entry.seq_last, entry.ts_min_us, entry.ts_max_us)
         ]
 
@@ -279,7 +295,6 @@ class Log:
         self._manifest = Manifest()
         self._spans: list[SpanPiece] = []
         self._sealed: dict[int, SegmentPiece] = {}
-        self._growing: SegmentPiece | None = None
 
     def view(self) -> LogView:
         """Return the present pieces of the log."""
@@ -312,34 +327,14 @@ class Log:
         # Sealed segments never change, so each is looked at once.
         if (known := self._sealed.get(segment.first_seq)) is not None:
             return known
-        entries = self._entries(segment)
+        entries = PARSED_INDEXES.read(segment.index_path)
         whole = complete_entries(segment, entries, None if after is None else after.first_seq, ts_us)
         if not whole:
             return None
-        piece = SegmentPiece(segment, whole)
-        if after is None:
-            self._growing = piece if whole is entries else None
-        else:
+        piece = SegmentPiece(segment, whole, is_rebuilt=whole is not entries)
+        if after is not None:
             self._sealed[segment.first_seq] = piece
         return piece
-
-    def _entries(self, segment: Segment) -> list[IndexEntry]:
-        # The index of the growing segment is read from where the last view ended; followers poll often.
-        growing = self._growing
-        if growing is not None and growing.segment == segment:
-            known = growing.entries
-            try:
-                size_bytes = segment.index_path.stat().st_size
-            except FileNotFoundError:
-                return []
-            if size_bytes < len(known) * RECORD_BYTES:  # a restarted writer has cut the index
-                return read_index(segment.index_path)
-            if size_bytes < (len(known) + 1) * RECORD_BYTES:
-                return known
-            fresh = read_index(segment.index_path, skip=len(known))
-            if fresh and fresh[0].position == known[-1].end:
-                return known + fresh
-        return read_index(segment.index_path)
 
     def read(
         self,
@@ -463,7 +458,7 @@ def _find_seq(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:
     """Return the last seq in a piece whose event is not after an instant within that piece."""
     since_us = piece.ts_min_us
     if isinstance(piece, SegmentPiece):
-        at = bisect_right(piece.entries, instant_us, key=lambda entry: entry.ts_min_us) - 1
-        since_us = piece.entries[at].ts_min_us
+        entries = piece.entries
+        since_us = entries[bisect_right(entries, instant_us, key=lambda entry: entry.ts_min_us) - 1].ts_min_us
     event_filter = EventFilter(within=LogRange(since_us=since_us, until_us=instant_us + 1))
     return max(int(pc.max(batch.column("seq")).as_py()) for batch in piece.read(["seq"], event_filter))
