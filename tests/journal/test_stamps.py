@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from jetbus.journal.segment import PLAIN, SCHEMA, STAMPED, find_layout, list_seg
 from support.journal_files import SkippingClock, abandon, rows_of
 from support.journal_model import BEGIN_US, Event, moment, open_writer, record, rows, tree_after, write
 
-BEFORE_STAMPS = Path(__file__).parent / "before_stamps"
 """A journal with Parquet, segments and snapshots, written before there were stamps."""
 
 
@@ -213,31 +211,6 @@ def test_watches_see_stamps(tmp_path: Path) -> None:
         ("change", BEGIN_US + 2, None),
         ("describe", None, None),
     ]
-
-
-def test_a_journal_of_an_earlier_version(tmp_path: Path) -> None:
-    """A journal from before there were stamps is read, continued with stamps and compacted."""
-    directory = tmp_path / "journal"
-    shutil.copytree(BEFORE_STAMPS, directory)
-    journal = jetbus.journal.open(directory)
-    assert jetbus.journal.verify(directory) == []
-    before = journal.table().to_pylist()
-    assert [row["event"] for row in before] == ["start", "add", "change", "add", "set", "change", "remove", "change"]
-    assert {(row["source_ts"], row["quality"]) for row in before} == {(None, None)}
-    for seq in range(1, 9):
-        assert journal.as_of(seq=seq).to_pylist() == tree_after(before[:seq])
-    later = [
-        Event(BEGIN_US + 20, "change", "pump/speed", "960", "plc#1", source_us=BEGIN_US, quality="bad"),
-        Event(BEGIN_US + 21, "describe", "pump/speed", None, "plc#1", "state", schema(unit="rpm")),
-    ]
-    record(directory, [[later[:1]], [later[1:]]])
-    wanted = [*before, *rows(later, first_seq=9)]
-    assert journal.table().to_pylist() == wanted
-    jetbus.journal.compact(directory)
-    assert journal.table().to_pylist() == wanted
-    for seq in range(1, 11):
-        assert journal.as_of(seq=seq).to_pylist() == tree_after(wanted[:seq])
-    assert jetbus.journal.verify(directory) == []
 
 
 def test_elements_over_time(journal: Journal) -> None:

@@ -24,7 +24,6 @@ from jetbus.spark import BadOption, NotTables, Pipeline, attach
 from jetbus.spark.clock import Position
 from jetbus.spark.footers import WrittenFile, find_files
 from jetbus.spark.location import Location, read_location
-from jetbus.spark.maintenance import list_batches
 from jetbus.spark.schemas import TABLES
 from jetbus.spark.store import Store, delta_schema, read_progress
 from support.spark import reference
@@ -217,34 +216,3 @@ def test_commits_to_an_object_store(bucket: Location) -> None:
         second.commit(2, further, [written(bucket, second.folder("events", 2), 1)])
     first.close()
     second.close()
-
-
-def test_tables_of_an_earlier_version_get_new_columns(tmp_path: Path) -> None:
-    """A table that was made before a column was thought of gets it when a pipeline opens it."""
-    location = read_location(tmp_path / "tables")
-    store = Store(location)
-    whole = store.tables["history"]
-    known = whole.names.index("quality")
-    store.tables["history"] = whole._replace(columns=whole.columns[:known])
-    version = store.table("history").version()
-    row = {"ts": datetime.now(UTC), "events": 0, "seconds": 0.0}
-    store.finish(0, {"plant": Position(1, 1)}, {"history": version}, row)
-    store.close()
-    assert "quality" not in DeltaTable(location.at("history")).schema().to_arrow().names
-    store = Store(location)
-    store.close()
-    found = DeltaTable(location.at("history"))
-    assert found.schema().to_arrow().names == [*whole.names[:known], "day", *whole.names[known:]]
-    assert store.progress.batch == 0
-
-
-def test_batches_of_an_earlier_version_go_on(tmp_path: Path) -> None:
-    """A table of batches whose time had another name gets the new one with the next batch."""
-    location, now = read_location(tmp_path / "tables"), datetime.now(UTC)
-    columns = tuple(one._replace(name="at") if one.name == "ts" else one for one in TABLES["batches"].columns)
-    former = TABLES["batches"]._replace(time="at", columns=columns)
-    DeltaTable.create(location.at("batches"), delta_schema(former), partition_by=["day"], name="batches")
-    store = Store(location)
-    store.finish(0, {"plant": Position(1, 1)}, {}, {"ts": now, "events": 1, "seconds": 0.5})
-    store.close()
-    assert [(row["batch"], row["ts"]) for row in list_batches(location)] == [(0, now)]

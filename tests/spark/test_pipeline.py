@@ -129,21 +129,6 @@ def test_one_pipeline_at_a_time(spark: SparkSession, again: RecordedBuses) -> No
         attach(spark, journals)
 
 
-def test_tables_of_the_former_format_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Tables with a manifest, as former versions made them, are refused with how to make them anew."""
-    write_events(tmp_path / "journal", numbers(5), bus="plant")
-    (tmp_path / "tables" / "events").mkdir(parents=True)
-    (tmp_path / "tables" / "manifest.json").write_text("{}")
-    for use in (
-        lambda: Pipeline(spark, tmp_path / "journal", tmp_path / "tables"),
-        lambda: attach(spark, tmp_path / "tables"),
-    ):
-        with pytest.raises(
-            NotTables, match=r"tables of a former format.*; make them anew from the journal in another place"
-        ):
-            use()
-
-
 def test_to_make_a_table_runs_no_job(spark: SparkSession) -> None:
     """Functions over a log are lazy: nothing is read until rows are asked for."""
 

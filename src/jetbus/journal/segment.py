@@ -13,7 +13,7 @@ long as lz4 to encode. Compaction is for those who want small files.
 There are two layouts. Most events have neither a source time nor a quality, so a **plain** segment has no columns for
 them and costs what it would cost if they did not exist. A segment with at least one event that has either is
 **stamped** and has two columns more. The schema at the beginning of a segment says which layout it has; readers return
-nulls for the columns that a plain segment lacks. Journals of earlier versions have plain segments only.
+nulls for the columns that a plain segment lacks.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from jetbus.journal.segment import (
 )
 from jetbus.journal.tree import (
     COLUMNS,
+    TREE,
     TreeBuilder,
-    complete_tree,
     make_empty_tree,
     select_matching,
     select_matching_paths,
@@ -73,7 +73,10 @@ def read_snapshot(directory: Path, seq: int) -> pa.Table:
         # An Arrow file is a stream between a magic word and a footer, which snapshots do not need.
         stream = pa.py_buffer(data)[_MAGIC_BYTES:]
         _check_expansion(stream)
-        return complete_tree(pa.ipc.open_stream(stream).read_all())
+        tree = pa.ipc.open_stream(stream).read_all()
+        if not tree.schema.equals(TREE):
+            raise pa.ArrowInvalid("its columns are not those of a tree")
+        return tree
     except FileNotFoundError:
         raise
     except (pa.ArrowException, JournalError, OSError, ValueError) as error:

@@ -59,14 +59,6 @@ def make_empty_tree() -> pa.Table:
     return TREE.empty_table()
 
 
-def complete_tree(tree: pa.Table) -> pa.Table:
-    """Return a tree with the columns that snapshots of earlier versions lack."""
-    for field in TREE:
-        if tree.schema.get_field_index(field.name) < 0:
-            tree = tree.append_column(field, pa.nulls(tree.num_rows, field.type))
-    return tree
-
-
 class TreeBuilder:
     """Applies events to a tree, in order of seq. Start with None if the previous tree is unknown."""
 

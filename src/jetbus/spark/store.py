@@ -39,7 +39,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
@@ -113,12 +113,6 @@ def open_table(location: Location, name: str, version: int | None = None) -> Del
 
 def read_progress(location: Location) -> TableProgress:
     """Read how far tables have come; ``NotTables`` if there are none."""
-    local = location.local
-    if local is not None and (local / "manifest.json").exists():
-        raise NotTables(
-            f"{location.uri} has tables of a former format, which this jetbus does not read; make them anew from the "
-            "journal in another place, then remove these"
-        )
     try:
         batches = DeltaTable(location.at("batches"), storage_options=dict(location.options) or None)
     except TableNotFoundError:
@@ -235,7 +229,7 @@ class Store:
             strangers = [] if local is None else [one.name for one in local.iterdir() if one.name != "lock"]
             if "batches" in strangers and not list(Path(self.location.at("batches", "_delta_log")).glob("*.json")):
                 strangers.remove("batches")  # a pipeline was killed before it had made even this
-            if "manifest.json" in strangers or "batches" in strangers:
+            if "batches" in strangers:
                 raise
             if strangers:
                 raise NotTables(
@@ -244,8 +238,6 @@ class Store:
             self._create("batches")
             return TableProgress()
         self._open_all(progress)
-        for name in progress.versions:
-            self._add_new_columns(name)
         self.tables |= own_tables(self.location, progress.versions)
         return progress
 
@@ -260,17 +252,6 @@ class Store:
             known.clear()
         self._open_all(self.progress)
         self._find_unfinished()
-
-    def _add_new_columns(self, name: str) -> None:
-        """Give a table of an earlier version the columns that it has since got; they are null in its old rows."""
-        if name not in self.tables:
-            return
-        opened = self._open[name]
-        known = {field.name for field in opened.schema().fields}
-        wanted = Schema.from_arrow(delta_schema(self.tables[name])).fields
-        # Only additions: a column that is gone from the schema stays in the table, and readers do not ask for it.
-        if missing := [field for field in wanted if field.name not in known]:
-            opened.alter.add_columns(missing)
 
     def add_tables(self, own: Mapping[str, Table]) -> None:
         """Have tables besides the standard ones; one that is there already keeps its columns."""
@@ -436,7 +417,6 @@ class Store:
                 table,
                 rows.append_column("day", days),
                 mode="append",
-                schema_mode="merge",  # a table of an earlier version may have other columns
                 commit_properties=properties,
             )
         table.update_incremental()
