@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,7 @@ from typing import Any
 import pytest
 
 import jetbus
-from jetbus.cli.journals import open_daemon
-from jetbus.cli.target import Target
-from jetbus.journal.instants import US_PER_S
+from jetbus.journal.instants import US_PER_S, write_instant
 from jetbus.journal.source import (
     AskedAt,
     FolderAnswers,
@@ -23,15 +24,13 @@ from jetbus.journal.source import (
     read_history,
     run_query,
 )
-from jetbus.radar.archive import BusArchive
+from jetbus.player.recording import Recording
+from jetbus.radar.archive import Archive, BusArchive, LocalArchive
 from jetbus.rules import rule
 from jetbus.spark.journals import Wanted, open_place
 from jetbus.spark.options import DaemonAddress
 from jetbus.testing import RunningDaemon, running_daemon
-
-BUSY_PER_S = 5_000
-CHANGES_BEFORE = 30_000
-"""More than a page, so that a reader asks again while the owner goes on."""
+from support.busy import PATH, BusyOwner, check_reader
 
 
 class SlowClock:
@@ -92,70 +91,102 @@ def test_pages_share_the_window(daemon: RunningDaemon) -> None:
         assert table["seq"].to_pylist() == list(range(1, within.seq_until))
 
 
-READERS: dict[str, Callable[[jetbus.Peer, RunningDaemon], int]] = {
-    "Peer.history": lambda peer, _daemon: peer.history("busy").num_rows,
-    "Peer.tree": lambda peer, _daemon: peer.tree(text="busy")["num"].to_pylist()[0] + 1,
-    "Peer.frame": lambda peer, _daemon: int(peer.frame("busy", every="1ms")["busy"].iloc[-1]) + 1,
-    "jet history": lambda _peer, daemon: _read_by_command(daemon),
-    "Radar": lambda _peer, daemon: _read_by_radar(daemon),
-    "a task of Spark": lambda _peer, daemon: _read_by_task(daemon),
-}
+class Site:
+    """A daemon and the folder of its journal, as readers find them."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+
+    def run(self, *words: str) -> list[dict[str, Any]]:
+        """Return the records that a command prints."""
+        jet = Path(sys.executable).with_name("jet")
+        done = subprocess.run([jet, *words, "--output", "jsonl"], capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def ask(self, read: Callable[[jetbus.Peer], Any]) -> Any:
+        """Return the answer of a peer."""
+        with jetbus.Peer(self.url) as peer:
+            return read(peer)
+
+    async def ask_async(self, read: Callable[[jetbus.PeerAsync], Any]) -> Any:
+        """Return the answer of a peer on an event loop."""
+        async with jetbus.PeerAsync(self.url) as peer:
+            return await read(peer)
+
+    @property
+    def begin(self) -> str:
+        """Instant of the first event of the path."""
+        ((_, offsets),) = jetbus.journal.open(self.folder).offsets().items()
+        return write_instant(offsets["first_ts"] or 0)
 
 
-def _read_by_command(daemon: RunningDaemon) -> int:
-    with Target(daemon.url).connect() as peer:
-        source = open_daemon(peer)
-        return len(source.history("busy", source.pin()))
-
-
-def _read_by_radar(daemon: RunningDaemon) -> int:
-    archive = BusArchive(daemon.url, {})
+def read_archive(archive: Archive) -> list[Any]:
     try:
-        found = archive.read_events(["busy"], None, None, ("add", "change"))
-        return sum(batch.num_rows for batch in found)
+        batches = archive.read_events([PATH], None, None, ("add", "change"))
+        return [int(value) for batch in batches for value in batch["value"].to_pylist()]
     finally:
         archive.close()
 
 
-def _read_by_task(daemon: RunningDaemon) -> int:
-    bus = open_place(DaemonAddress(daemon.url))
+def read_chart(archive: Archive) -> list[Any]:
     try:
-        wanted = Wanted(("seq",), rule(equals="busy"))
-        return sum(batch.num_rows for batch in bus.events(wanted, *bus.ends()))
+        return [int(number) for number in archive.read_points(PATH, "", 0, None).numbers]
+    finally:
+        archive.close()
+
+
+def read_task(place: Path | DaemonAddress) -> list[Any]:
+    bus = open_place(place)
+    try:
+        batches = bus.events(Wanted(("value",), rule(equals=PATH)), *bus.ends())
+        return [int(value) for batch in batches for value in batch["value"].to_pylist()]
     finally:
         bus.close()
 
 
+def read_recording(folder: Path) -> list[Any]:
+    recording = Recording(folder, rule(equals=PATH), None, None)
+    events = [event for chunk in recording.after(recording.start_us) for event in chunk]
+    return [int(event.value or 0) for event in events if event.path == PATH]
+
+
+def values(table: Any) -> list[Any]:
+    return [int(number) for number in table["num"].to_pylist()]
+
+
+READERS: dict[str, Callable[[Site], list[Any]]] = {
+    "Peer.history": lambda site: values(site.ask(lambda peer: peer.history(PATH))),
+    "Peer.tree": lambda site: values(site.ask(lambda peer: peer.tree(text=PATH))),
+    "Peer.frame": lambda site: [site.ask(lambda peer: peer.frame(PATH, every="1ms"))[PATH].iloc[-1]],
+    "PeerAsync.history": lambda site: values(asyncio.run(site.ask_async(lambda peer: peer.history(PATH)))),
+    "PeerAsync.tree": lambda site: values(asyncio.run(site.ask_async(lambda peer: peer.tree(text=PATH)))),
+    "jet history": lambda site: [row["value"] for row in site.run("history", PATH, "--url", site.url)],
+    "jet history of a folder": lambda site: [
+        row["value"] for row in site.run("history", PATH, "--journal", str(site.folder))
+    ],
+    "jet at": lambda site: [row["value"] for row in site.run("at", "now", PATH, "--url", site.url)],
+    "jet diff": lambda site: [row["after"] for row in site.run("diff", site.begin, "now", PATH, "--url", site.url)],
+    "jet journal export": lambda site: [
+        row["value"] for row in site.run("journal", "export", str(site.folder), "--rule", PATH)
+    ],
+    "Radar's archive of a daemon": lambda site: read_archive(BusArchive(site.url, {})),
+    "Radar's archive of a folder": lambda site: read_archive(LocalArchive(site.folder)),
+    "Radar's chart of a daemon": lambda site: read_chart(BusArchive(site.url, {})),
+    "Radar's chart of a folder": lambda site: read_chart(LocalArchive(site.folder)),
+    "a task of Spark over the bus": lambda site: read_task(DaemonAddress(site.url)),
+    "a task of Spark over a folder": lambda site: read_task(site.folder),
+    "a player": lambda site: read_recording(site.folder),
+}
+
+
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_readers_end_beside_a_busy_owner(
-    read: Callable[[jetbus.Peer, RunningDaemon], int], daemon: RunningDaemon
+    read: Callable[[Site], list[Any]], daemon: RunningDaemon, tmp_path: Path
 ) -> None:
-    """A reader ends with what there was when it was asked, however fast an owner goes on."""
-    with jetbus.Peer(daemon.url) as owner, jetbus.Peer(daemon.url) as reader:
-        state = owner.add_state("busy", 0)
-        for number in range(1, CHANGES_BEFORE):
-            state.change(number)
-        owner.info()
-        stop, count = threading.Event(), CHANGES_BEFORE
-
-        def change() -> None:
-            nonlocal count
-            while not stop.wait(1 / 100):
-                for _ in range(BUSY_PER_S // 100):
-                    state.change(count)
-                    count += 1
-
-        busy = threading.Thread(target=change)
-        busy.start()
-        try:
-            before = count
-            found = read(reader, daemon)
-            after = count
-        finally:
-            stop.set()
-            busy.join()
-        assert CHANGES_BEFORE <= before <= found + BUSY_PER_S
-        assert CHANGES_BEFORE <= found <= after
+    """A reader ends with exactly what there was when it was asked, however fast an owner goes on."""
+    with BusyOwner(daemon.url):
+        check_reader(daemon.url, lambda: read(Site(daemon.url, tmp_path / "journal")))
 
 
 def test_a_rule_without_words_on_the_wire(daemon: RunningDaemon) -> None:
