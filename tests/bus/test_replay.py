@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetbus.bus.bus import Bus
-from jetbus.bus.ports import Seam
+from jetbus.bus.ports import ImmediateWorker, Seam
 from jetbus.bus.replay import MatchReplay, PastElement, PastEvent, filter_by_value
 from jetbus.errors import Internal, NotAllowed
 from jetbus.rules import EVERYTHING, Rule, parse_rule
@@ -326,6 +326,23 @@ def test_the_record_is_brought_up_to_date_before_it_is_read() -> None:
     past.asked.clear()
     assert peer.result("fetch", {"id": "f", "since": "y"}) is True
     assert past.asked == ["keep", "wait", "since y up to 0", "end"]
+
+
+def test_a_get_of_the_past_is_encoded_aside() -> None:
+    """The thread that reads the past returns the whole response, so that nothing is left to encode but to send it."""
+    responses: list[Any] = []
+
+    class Aside(ImmediateWorker):
+        def run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+            responses.append(work())
+            done(responses[-1])
+
+    bus = bus_with(MadeUp(PastEvent("add", "t", "a", b"1"), PastEvent("add", "t", "b", b"9")))
+    bus.history_worker = Aside()
+    peer = Peer(bus)
+    peer.send({"id": 1, "method": "get", "params": {"asOf": "x", "value": {"greaterThan": 4}}})
+    assert [json.loads(response) for response in responses] == peer.received()
+    assert [entry["path"] for entry in json.loads(responses[0])["result"]] == ["b"]
 
 
 def test_what_happens_meanwhile_is_told_after_the_record() -> None:

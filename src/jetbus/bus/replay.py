@@ -194,16 +194,17 @@ def get_past(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
     # The seam is set now, in the turn of the request: what happens later is not part of the answer.
     seam = history.bring_up_to_date()
 
-    def read() -> list[PastElement]:
+    def read() -> bytes:
+        # Values are tested and the response is encoded in the thread, too: there may be a hundred thousand of them.
         seam.wait()
-        return history.as_of(instant, rule)
+        return write(filter_by_value(rule, history.as_of(instant, rule)))
 
     def steps() -> Generator[Step]:
         reading = Work(bus.history_worker, read)
         yield reading
-        found = reading.result()
+        response = reading.result()
         if request_id:
-            session.send(write(filter_by_value(rule, found)))
+            session.send(response)
 
     bus.serving.begin_task(session, request_id, steps())
 
