@@ -44,6 +44,20 @@ BANNED_IN_DOCS = re.compile(
     r"|is no (?:object|string|setting|browser|query|message|prefix))\b"
 )
 """Phrases of the old dialect; names of tests and transcripts in code style do not count."""
+CONSTRUCTIONS = {
+    "what": re.compile(r"\bwhat\b", re.IGNORECASE),
+    "who": re.compile(r"\b(?:who|whose|whom)\b", re.IGNORECASE),
+    "is no": re.compile(r"\b(?:is|are|has|have|was) no\b", re.IGNORECASE),
+    "begin": re.compile(r"\b(?:begins?|beginning|began|begun)\b", re.IGNORECASE),
+    "nobody": re.compile(r"\b(?:nobody|somebody|everybody|anybody)\b", re.IGNORECASE),
+}
+"""Constructions that hide the subject of a sentence where they heap; a few of each are plain English."""
+MOST = {
+    "pages": {"what": 20, "who": 15, "is no": 10, "begin": 2, "nobody": 4},
+    "docstrings": {"what": 36, "who": 20, "is no": 15, "begin": 12, "nobody": 9},
+    "benchmarks": {"what": 5, "who": 18, "is no": 5, "begin": 5, "nobody": 5},
+}
+"""Limits of each, for 10,000 words. Lower them when a text gets better; do not raise them."""
 SHARED_CLASS_NAMES = {
     "Limits": "settings, and the protocol that logins need of them",
     "Logins": "a port of the bus, and its implementation in the daemon",
@@ -110,6 +124,25 @@ def test_pages_are_in_plain_english(page: str) -> None:
     text = fold(re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL))
     assert [found[0] for found in BANNED_IN_DOCS.finditer(text)] == []
     assert [phrase for phrase in BANNED_PHRASES if phrase in text] == []
+
+
+def read_prose(kind: str) -> str:
+    """Return all text of a kind, without code."""
+    if kind == "pages":
+        pages = (page.read_text(encoding="utf-8") for page in (*PAGES, ROOT / "CHANGELOG.md"))
+        return "\n".join(re.sub(r"```.*?```|`[^`\n]*`", "", page, flags=re.DOTALL) for page in pages)
+    files = (SOURCES if kind == "docstrings" else ROOT / "bench").rglob("*.py")
+    found = (text for file in files for text in find_docstrings(ast.parse(file.read_text(encoding="utf-8"))))
+    return re.sub(r"``[^`]*``", "", "\n".join(found))
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_constructions_do_not_heap(kind: str) -> None:
+    """Sentences name their subject: what, who, begin and nobody stay as rare as they are now."""
+    prose = read_prose(kind)
+    words = len(re.findall(r"[A-Za-z']+", prose))
+    rates = {name: len(pattern.findall(prose)) * 10_000 / words for name, pattern in CONSTRUCTIONS.items()}
+    assert {name: round(rate, 1) for name, rate in rates.items() if rate > MOST[kind][name]} == {}
 
 
 def test_class_names_are_unique() -> None:

@@ -3,7 +3,7 @@
     async with Bridge("jet://plant2.local", "jet://localhost", prefix="plant2/") as bridge:
         await bridge.wait()
 
-``bridge`` decides what is mounted, ``ends`` follows the far bus and is the peer on the near bus that passes on
+``bridge`` decides on the elements to mount, ``ends`` follows the far bus and is the peer on the near bus that passes on
 requests, ``loop_guard`` recognises loops, ``status`` has the state of a bridge and the paths that could not be added.
 """
 

@@ -1,8 +1,8 @@
 """``Bridge``: follows the far bus and keeps the near one the same below a prefix.
 
-What of the far bus is on the near bus is decided in one place, ``_settle``: all that the rule matches, while the far
-bus is there, the bridge has the prefix for itself, and the area is no loop (see ``loop_guard``). The near bus never has
-anything of a far bus that is away.
+One place, ``_settle``, decides which elements of the far bus are mounted: all that the rule matches, while the far
+bus is there, the bridge has the prefix for itself, and the area is not a loop (see ``loop_guard``).
+The near bus never has anything of a far bus that is away.
 
 ::
 
@@ -11,7 +11,7 @@ anything of a far bus that is away.
     set, call        <-- request ---   NearSession       <-- set, call of a peer ---
                       --- answer --->  _Relay            --- answer ---------------->
 
-A bridge begins in this order; steps 2 and 3 wait for the answer to the one before:
+A bridge starts in this order; steps 2 and 3 wait for the answer to the one before:
 
 1. its note as a reader on the far bus, and a fetch of the readers of the near bus;
 2. a fetch of the notes of areas on the far bus, so that loops are known before anything is mounted;
@@ -57,7 +57,7 @@ UNSENT_BYTES_MAX = 1 << 20
 
 
 class Bridge:
-    """Bridge that mounts what a rule matches on the far bus in the near one, below a prefix.
+    """Bridge that mounts the matches of a rule on the far bus in the near one, below a prefix.
 
     >>> async with Bridge("jet://plant2", "jet://localhost", prefix="plant2/") as bridge:       # doctest: +SKIP
     ...     await bridge.wait()
@@ -169,7 +169,7 @@ class Bridge:
             raise
 
     async def _introduce(self, wait: bool) -> None:
-        """Connect to both, tell the far bus who reads it, and hear who reads the near one."""
+        """Connect to both buses, leave a note on the far one, and read the notes on the near one."""
         for attempt in itertools.count():
             try:
                 # The far bus first: its note must be there before that on the near bus; see ``loop_guard``.
@@ -198,17 +198,17 @@ class Bridge:
         except NotConnected:
             if not wait:
                 raise
-            # It begins again with the next connection.
+            # It starts again with the next connection.
 
     async def stop(self) -> None:
-        """Leave both buses; what was mounted leaves the near one."""
+        """Leave both buses; the mounted elements leave the near one."""
         tasks = [task for task in (self._beginning, self._retrying) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._forget()
         if self._reader is not None and self._reader.added:
-            # node-jet 3's daemon tells nobody of what a closed connection owned.
+            # node-jet 3's daemon does not report the elements that a closed connection owned.
             with contextlib.suppress(JetError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self._reader.remove()
@@ -228,7 +228,7 @@ class Bridge:
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
-    # -- what there is to know
+    # -- status
 
     @property
     def status(self) -> Status:
@@ -273,7 +273,7 @@ class Bridge:
         return Phase.MOUNTED if self._following and self._has_prefix else Phase.MOUNTING
 
     def _tell_status(self) -> None:
-        """Log the phase and tell who wants to know, if it is another one."""
+        """Log the phase and call the callback, if it is another one."""
         status = self.status
         if status.phase is self._phase:
             return
@@ -297,7 +297,7 @@ class Bridge:
             try:
                 await self._mount_all()
             except NotConnected:
-                return  # it begins again with the next connection
+                return  # it starts again with the next connection
             except JetError as problem:
                 log.error("%s is back, but what is there cannot be mounted: %s", self._far.url, problem)
                 await asyncio.sleep(RETRY_S)
@@ -305,7 +305,7 @@ class Bridge:
                 return
 
     async def _mount_all(self) -> None:
-        """Follow the far bus: first the notes of other bridges, then what the rule matches."""
+        """Follow the far bus: first the notes of other bridges, then the matches of the rule."""
         self._forget()
         self._tell_status()
         await self._far.info()  # our note is there, or was refused
@@ -366,7 +366,7 @@ class Bridge:
                     self._put(event)
 
     def _put(self, event: Event) -> None:
-        """Mount what is new on the far bus."""
+        """Mount the new elements of the far bus."""
         path = event.path
         # The first is about the far daemon only, and the second is true only on the bus that it was written on.
         if is_daemons(path) or path.startswith(READERS):
@@ -400,7 +400,7 @@ class Bridge:
         self._make_sure()
 
     def _make_sure(self) -> None:
-        """Decide on new areas as soon as the near daemon has answered: who reads its bus is known by then."""
+        """Decide on new areas as soon as the near daemon has answered: the readers of its bus are known by then."""
         unsure = set(self._guard.unsure)
         if unsure and self._near.connected:
             after(self._session, lambda: self._settle(self._guard.be_sure(unsure)))
@@ -416,7 +416,7 @@ class Bridge:
             log.error("%s and %s have become the same bus; nothing is mounted", self._far.url, self._near.url)
 
     def _settle(self, changed: bool = True) -> None:
-        """Add what is to be on the near bus, in the order of the far bus, and remove what is not."""
+        """Add missing elements to the near bus, in the order of the far bus, and remove surplus ones."""
         if not changed:
             return
         closed, loops = self._guard.closed, self._guard.loops
@@ -444,7 +444,7 @@ class Bridge:
             self._session.add_mount(mount)
 
     def _take_off(self, mounts: list[Mount]) -> None:
-        """Remove in reverse order: the note of an area must not go before what is in it."""
+        """Remove in reverse order: the note of an area must not go before its elements."""
         for mount in reversed(mounts):
             self._session.remove_mount(mount)
             self._blocked.remove(mount)
@@ -459,7 +459,7 @@ class Bridge:
             after(self._session, self._tell_status)
 
     def _on_refused(self, mount: Mount, error: JetError) -> None:
-        """Note what could not be added; it is logged once and tried again."""
+        """Note an element that could not be added; it is logged once and tried again."""
         if mount is self._note and isinstance(error, Occupied):
             error = JetError("another bridge has that prefix; give this one a prefix of its own, or let it stand by")
         self._blocked.add(mount, error)
@@ -482,7 +482,7 @@ class Bridge:
     # -- a slow near daemon
 
     def _is_congested(self) -> bool:
-        """Return whether the near daemon has too much to read; if so, send what waits as soon as it has read that."""
+        """Return whether the near daemon has too much to read; if so, send waiting events once it has read that."""
         if not self._near.connected or self._near.unsent_bytes <= UNSENT_BYTES_MAX:
             return False
         # Also when the connection is lost, or the events would wait for ever.

@@ -1,4 +1,4 @@
-"""Both ends of a bridge: the fetch that follows the far bus, and the peer that owns what is mounted on the near one.
+"""Both ends of a bridge: the fetch of the far bus, and the peer that owns the mounted elements on the near one.
 
 Values, arguments and results travel through as the JSON they are. A request waits in the far daemon, as every request
 does; the bridge only remembers whom to answer. An answer never overtakes the events that came before it.
@@ -51,7 +51,7 @@ class Mount(Owned):
         """Time and quality of the value on the far bus, as parameters."""
 
     def note(self, event: Event) -> bool:
-        """Note what the far owner says of the element; return True if it says something new.
+        """Note the far owner's description of the element; return True if it is new.
 
         That the state is stale is not passed on: the near daemon finds out by itself, by the same schema.
         """
@@ -86,11 +86,11 @@ class NearSession(PeerSession):
         self._far = far
         self._patience_s = patience_s
         self.connection = 0
-        """Counts the connections: what was asked on one is not answered on another."""
+        """Counts the connections: a request on one is not answered on another."""
         self.on_added: Callable[[Mount], None] = lambda _mount: None
         self.on_refused: Callable[[Mount, JetError], None] = lambda _mount, _error: None
         self.catch_up: Callable[[], None] = lambda: None
-        """Called before an answer goes out, to let go out what came before it."""
+        """Called before an answer is sent, to send earlier events first."""
 
     # -- adding
 
@@ -174,7 +174,7 @@ class NearSession(PeerSession):
         if mount.waiting >= REQUESTS_MAX:
             text = f"{mount.waiting} requests to {mount.path} wait for an answer from the far bus; ask again later"
             raise Internal("requests_max reached", text)
-        # The far daemon gives up first, by the timeout it is sent, so that its answer is what the requester gets.
+        # The far daemon gives up first, by the timeout it is sent, so that the requester gets its answer.
         relay = _Relay(self, mount, request_id, service == "set")
         try:
             self._far.request(service, asked, relay, _as_it_is, timeout_s + GRACE_S, mount.far_path)

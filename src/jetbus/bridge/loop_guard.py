@@ -1,10 +1,10 @@
 """Loop guard: which parts of the far bus came from the near one, and must not go back there.
 
-A bus has no name, so bridges leave notes on it, as states that everybody can see. Every bridge has an id of its own,
+A bus is nameless, so bridges leave notes on it, as states that all peers can see. Every bridge has an id of its own,
 and says it twice:
 
     $bridge/ID        on its far bus: bridge ID reads this bus
-    PREFIX$bridge     on its near bus: what is below PREFIX was mounted by bridge ID
+    PREFIX$bridge     on its near bus: elements below PREFIX were mounted by bridge ID
 
 The second is mounted by further bridges like any other state, so that it is found at any depth. A bridge that sees an
 *area* (all below a prefix) of a bridge that reads the bus it would mount it into, leaves the area out: all that is
@@ -14,7 +14,7 @@ A note is always on the far bus before its counterpart is on the near one, so th
 then hears from the other bus has heard of the first, if there is one. Until then, an area is closed. When the second
 goes, an area stays until all that went with it has gone, too. So nothing is mounted wrongly even for a moment.
 
-Notes cannot be made up from what the other bus shows. A bridge has two secrets, one per note, and its id is made of
+Notes cannot be forged from the content of the other bus. A bridge has two secrets, one per note, and its id is made of
 the hashes of both::
 
     id = hash(hash(PREFIX, area secret), hash(reader secret))
@@ -22,7 +22,7 @@ the hashes of both::
     on the far bus    $bridge/ID       reader secret, hash(PREFIX, area secret)
     on the near bus   PREFIX$bridge    area secret, PREFIX, hash(reader secret)
 
-Either note proves that it is of bridge ID, and nobody who sees only one bus can write the note of the other. A copy of
+Either note proves that it is of bridge ID, and a peer of only one bus cannot write the note of the other. A copy of
 a note of an area stands for an area only where the path ends in the same PREFIX.
 
 Nothing here knows of connections.
@@ -52,7 +52,7 @@ def read_prefix(text: str) -> str:
 
 
 class Seal:
-    """The secrets of a bridge, and what it shows of them in its two notes."""
+    """The secrets of a bridge, and the public part of them in its two notes."""
 
     def __init__(self, prefix: str) -> None:
         area_secret, reader_secret = secrets.token_hex(16), secrets.token_hex(16)
@@ -63,7 +63,7 @@ class Seal:
 
 
 def read_area_note(path: str, note: Json) -> str | None:
-    """Return the id of the bridge that has mounted what is beside a note, None if the note proves nothing."""
+    """Return the id of the bridge that has mounted the elements beside a note, None if the note proves nothing."""
     fields = _texts(note, "id", "prefix", "secret", "other")
     if fields is None:
         return None
@@ -103,7 +103,7 @@ class LoopGuard:
     Methods that change these return whether ``closed`` or ``loops`` are other ones now.
 
     The bridge's own note on its near bus counts only while ``is_introducing``: both buses are the same from the start,
-    or not at all, and a copy of the note that somebody adds later must not end the bridge.
+    or not at all, and a copy of the note that is added later must not end the bridge.
     """
 
     def __init__(self, own_id: str) -> None:
@@ -116,9 +116,9 @@ class LoopGuard:
         self._leaving: set[str] = set()
         self.is_introducing = True
         self.closed: tuple[str, ...] = ()
-        """Prefixes of what must not be mounted: loops, and areas that are not decided yet."""
+        """Prefixes that must not be mounted: loops, and areas that are not decided yet."""
         self.loops: tuple[str, ...] = ()
-        """Prefixes of what must not stay mounted. A new note must not take off what was there before it."""
+        """Prefixes that must not stay mounted. A new note must not unmount elements that were there before it."""
 
     @property
     def same_bus(self) -> bool:
@@ -134,7 +134,7 @@ class LoopGuard:
         return self._close()
 
     def remove_reader(self, path: str) -> bool:
-        """Note that a bridge reads the near bus no longer; what it mounted when it did is still from there."""
+        """Note that a bridge no longer reads the near bus; the elements it has mounted are still from there."""
         reader = path.removeprefix(READERS)
         # While its area is still there, the values in it are still those of the near bus.
         if reader not in self._ids.values():
@@ -148,7 +148,7 @@ class LoopGuard:
         if bridge_id is None:
             return False
         self._leaving.discard(prefix)
-        # Another bridge at the same place: what was known of the former says nothing about this one.
+        # Another bridge at the same place: facts about the former say nothing about this one.
         if self._ids.get(prefix) != bridge_id:
             self._ids[prefix] = bridge_id
             self.unsure.add(prefix)

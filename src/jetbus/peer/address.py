@@ -74,11 +74,11 @@ class UrlParts(NamedTuple):
 
 
 class Unreachable(NotConnected):
-    """Nobody listens at an address; a daemon that starts later may."""
+    """No program listens at an address; a daemon that starts later may."""
 
 
 class NoAnswer(Unreachable):
-    """Somebody listens at an address, but does not answer as a daemon does; perhaps it has another scheme."""
+    """The program at an address does not answer as a daemon does; perhaps it has another scheme."""
 
 
 ADDRESSES_MAX = 16
@@ -111,7 +111,7 @@ def read_urls(url: str | None = None) -> tuple[UrlParts, ...]:
 
 
 _ANOTHER_URL = re.compile(r",\s*(?=[a-z+]+://)")
-"""A comma before a scheme: what follows is a URL of its own."""
+"""A comma before a scheme: the text after it is a URL of its own."""
 
 
 def _read_group(url: str) -> list[UrlParts]:
@@ -152,7 +152,7 @@ def _read_one(url: str) -> UrlParts:
     return UrlParts(scheme, parts.hostname, port, path, user, password)
 
 
-# -- why nobody could be reached
+# -- why no daemon could be reached
 
 
 def explain_failure(address: UrlParts, error: Exception, option: str = "url") -> str:

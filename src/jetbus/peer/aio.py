@@ -6,9 +6,9 @@
         async for event in peer.fetch("pump/** value>7"):
             print(event.kind, event.path, event.value)
 
-When the connection breaks, the peer reconnects by itself, adds what it owns again and continues its fetches.
+When the connection breaks, the peer reconnects by itself, adds its elements again and continues its fetches.
 
-Every request is awaited, or is given ``on_result``. With it the request begins at once, without being awaited, and the
+Every request is awaited, or is given ``on_result``. With it the request starts at once, without being awaited, and the
 callback is called on the peer's loop with the future of the result when the response arrives, or when it is clear that
 none will.
 """
@@ -112,7 +112,7 @@ class PeerAsync(PeerConnection):
         value is converted to that type first, and one that does not fit is refused; values of the owner must fit, too.
         With ``only_changes`` a change to the value that the state has already is not sent.
 
-        The state is described to those who ask by its ``type`` and by keywords: ``unit``, ``minimum``, ``maximum``,
+        The state is described to other peers by its ``type`` and by keywords: ``unit``, ``minimum``, ``maximum``,
         ``title``, ``description``, ``enum``, ``normal``, ``step``, ``stale_s``, ``precision``, or ``schema`` for a text
         or a dict. With ``check=True`` the daemon refuses values that do not fit before ``on_set`` gets them.
         """
@@ -340,7 +340,7 @@ class PeerAsync(PeerConnection):
         return {path: value for path, value in found.items() if value is not UNSET}
 
     async def _get(self, wanted: Rule, as_of: Instant | None) -> dict[str, Any]:
-        """Return what matches, path to value; the value of a method is ``UNSET``."""
+        """Return all matches, path to value; the value of a method is ``UNSET``."""
         params, is_complete = features_of(self._session.daemon).translate(wanted)
         if as_of is not None:
             params["asOf"] = encode_instant(as_of)
@@ -391,7 +391,7 @@ class PeerAsync(PeerConnection):
     ) -> Awaitable[pa.Table]:
         """Return all states and methods at an instant, by default now, as a ``pyarrow.Table`` like that of ``history``.
 
-        With a rule, only what matches it.
+        With a rule, only its matches.
         """
         return self._begin(read_tree(self.call, as_of, rule(text, **keywords)), on_result)
 
@@ -434,7 +434,7 @@ class PeerAsync(PeerConnection):
 
         The rule is text (``"plant/** value>7"``), a ``Rule``, keywords (``starts_with="plant/"``) or several of these.
         With ``sort_by`` it is a sorted fetch that yields the current list. With ``since`` (a datetime, RFC 3339 text or
-        ``"-2h"``) it begins in the past: with what matched then and everything that has happened since, from the
+        ``"-2h"``) it starts in the past: with the matches of then and everything that has happened since, from the
         journal. With ``schema`` events have the ``schema`` of their states, with ``meta`` their ``ts``, ``quality`` and
         whether they are ``stale``. With ``nodes`` there are also events of the nodes whose path matches: ``kind`` is
         ``add`` or ``remove``, and ``is_node`` is True.
@@ -530,7 +530,7 @@ class PeerAsync(PeerConnection):
         raise NotConnected(f"the connection to {self.url} is lost")
 
     def info(self, *, on_result: OnResult | None = None) -> Awaitable[JsonObject]:
-        """Return what the daemon says about itself; nothing if it is one of lua-jet."""
+        """Return the daemon's information about itself; an empty dict if it is one of lua-jet."""
         return self._begin(self._info(), on_result)
 
     async def _info(self) -> JsonObject:

@@ -51,7 +51,7 @@ _decode_sorted = msgspec.json.Decoder(Notification).decode
 
 
 class _UnreadableResult(Exception):
-    """A response with a value that cannot be read; the session decides what can be saved of it."""
+    """A response with a value that cannot be read; the session decides which part can be used."""
 
     def __init__(self, envelope: Envelope) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class BinaryCodec:
         return head + bytes((function,)) + number
 
     def _encode(self, method: str, params: Any) -> tuple[int, bytes]:
-        """Return the function of a request and what follows it in the frame."""
+        """Return the function of a request and the bytes after it in the frame."""
         encode = _ENCODERS.get(method)
         if encode is not None:
             return encode(self, params)
@@ -207,7 +207,7 @@ class BinaryCodec:
                 decode(self, frame, messages, details)
             except _UnreadableResult as unreadable:
                 yield messages, details
-                # What came before it is handled first, to keep the order.
+                # Earlier messages are handled first, to keep the order.
                 yield unreadable.envelope
                 messages, details = [], _BinaryDetails()
             except JetError as error:
@@ -467,7 +467,7 @@ def _read_error(frame: bytes) -> ErrorObject:
 
 
 def _decode_routed(frame: bytes, at: int, function: int, request_id: bytes) -> RoutedRequest:
-    """Decode a set or call of something that this peer owns; its parameters are what JSON daemons send."""
+    """Decode a set or call of something that this peer owns; its parameters are those that JSON daemons send."""
     if function not in (binary.SET_STATE, binary.CALL_METHOD):
         raise binary.BadFrame(f"an owner is not asked to do function {function}")
     (path, body), options = binary.read_payload(frame, at, function)

@@ -538,11 +538,11 @@ class Peer(ThreadedConnection):
         return self._begin(self._core.wait_for(text, timeout_s=timeout_s, **keywords), on_result)
 
     def info(self) -> JsonObject:
-        """Return what the daemon says about itself."""
+        """Return the daemon's information about itself."""
         return self._run(self._core.info())  # type: ignore[no-any-return]
 
     def info_async(self, *, on_result: OnResult | None = None) -> Future[JsonObject]:
-        """Ask what the daemon says about itself, without waiting."""
+        """Ask for the daemon's information about itself, without waiting."""
         return self._begin(self._core.info(), on_result)
 
     def config(self, **settings: Any) -> None:

@@ -49,7 +49,7 @@ LOCK = "lock"
 
 WAITING, RECORDED, SENT = 1, 2, 3
 _HEAD = struct.Struct("<BII")
-"""Mark, length and checksum of what follows: mark 0 is the end of a file."""
+"""Mark, length and checksum of the next record: mark 0 is the end of a file."""
 _RECORD_BYTES = 120
 """Memory that a record takes beside its texts, about."""
 
@@ -91,7 +91,7 @@ class BufferPart(Protocol):
     size: int
     """Bytes that it takes."""
     is_dropped: bool
-    """True if what it took was given back."""
+    """True if its memory or files were released."""
 
     def append(self, record: BufferedValue, mark: int) -> int | None:
         """Append a record and return its place; None if there is no room for it."""
@@ -103,13 +103,13 @@ class BufferPart(Protocol):
         """Mark the record at a place."""
 
     def clear(self) -> None:
-        """Forget all records, which are RECORDED, and begin anew."""
+        """Forget all records, which are RECORDED, and start anew."""
 
     def drop(self) -> None:
-        """Give back what the part takes."""
+        """Release the memory or files of the part."""
 
     def close(self) -> None:
-        """Leave what the part has to another process, if that is possible."""
+        """Leave the records of the part to another process, if that is possible."""
 
 
 class MemoryPart:
@@ -436,7 +436,7 @@ class Buffer:
         return None
 
     def look_again(self) -> None:
-        """Let ``take_late`` begin with the oldest value, since there are paths that it has passed over."""
+        """Let ``take_late`` start with the oldest value, since there are paths that it has passed over."""
         self._next = None
 
     def confirm(self, sent: int) -> None:
@@ -452,7 +452,7 @@ class Buffer:
             self._doubtful.clear()
 
     def take_back(self) -> None:
-        """Note that what was sent and is not confirmed may not have arrived."""
+        """Note that unconfirmed values may not have arrived."""
         for part, at in self._in_flight:
             if not part.is_dropped:
                 part.mark(at, WAITING)

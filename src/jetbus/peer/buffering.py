@@ -64,14 +64,14 @@ def read_buffer_options(
 
 
 class Buffering:
-    """The buffer of a session, and what of it is on its way."""
+    """The buffer of a session, and the values of it that are on their way."""
 
     def __init__(self, session: PeerSession, options: BufferOptions) -> None:
         self._session = session
         self._options = options
         self.buffer = Buffer(options.place, options.bytes_max)
         self.call_later: Callable[[float, Callable[[], None]], object] = lambda _delay_s, call: call()
-        """Calls a function after some seconds, on the peer's loop. Set by those who have one."""
+        """Calls a function after some seconds, on the peer's loop. Set by peers that have one."""
         self._paths: set[str] = set()
         """States that the daemon of this connection has confirmed."""
         self._is_confirming = False
@@ -129,7 +129,7 @@ class Buffering:
     # -- the course of a connection
 
     def on_connected(self, *, is_jetbus: bool) -> None:
-        """Begin with a connection on which nothing is added yet."""
+        """Start with a connection on which nothing is added yet."""
         self._is_confirming, self._is_settled = is_jetbus, False
         self._is_draining = self._is_syncing = False
         if not is_jetbus:
@@ -191,18 +191,18 @@ class Buffering:
     # -- confirmation
 
     def sweep(self) -> None:
-        """Ask the daemon to confirm what was sent, unless it is asked already."""
+        """Ask the daemon to confirm the values sent so far, unless it is asked already."""
         if self._is_settled and self._is_confirming and not self._is_syncing and self.buffer.in_flight:
             self.sync(SessionWaiter())
 
     def sync(self, waiter: Waiter) -> None:
-        """Ask the daemon to confirm what was sent; the waiter gets the answer."""
+        """Ask the daemon to confirm the values sent so far; the waiter gets the answer."""
         with self._session.lock:
             self._is_syncing = True
             self._session.request("sync", {}, _SyncedWaiter(self, self.buffer.sent, waiter))
 
     def on_synced(self, sent: int) -> None:
-        """Forget what was sent before a sync that is answered."""
+        """Forget the values sent before a sync that is answered."""
         with self._session.lock:
             self._is_syncing = False
             self.buffer.confirm(sent)

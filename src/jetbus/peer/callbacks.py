@@ -1,8 +1,8 @@
 """Callbacks: functions of the user that a peer calls, and awaits if they are ``async``.
 
-A callback that fails is logged and hurts nobody else. What an ``async`` callback returns is awaited on the peer's event
-loop: in the background, or, for the callback of a fetch, one event after the other, so that events stay in order and a
-slow callback does not start twice.
+A callback that fails is logged and does no other harm. The result of an ``async`` callback is awaited on the peer's
+event loop: in the background, or, for the callback of a fetch, one event after the other, so that events stay in order and
+a slow callback does not start twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("jetbus.peer")
 
 
 def call_back(callback: Callable[..., Any], *args: Any) -> None:
-    """Call a function of the user; if it fails, that is logged and hurts nobody else."""
+    """Call a function of the user; a failure is logged and does no other harm."""
     try:
         outcome = callback(*args)
         if outcome is not None:
@@ -33,7 +33,7 @@ _awaited: set[asyncio.Future[Any]] = set()
 
 
 def await_outcome(outcome: Any) -> None:
-    """Await what a callback returned, in the background, if it can be awaited."""
+    """Await the result of a callback in the background, if it can be awaited."""
     if inspect.isawaitable(outcome):
         import asyncio  # a command that asks once starts without an event loop
 

@@ -66,13 +66,13 @@ class RoutedRequest(Struct, gc=False):
     """A set or call that the daemon passes on to this peer, the owner."""
 
     id: bytes
-    """The id as the response must repeat it; empty if nobody waits for a response."""
+    """The id as the response must repeat it; empty if the request needs no response."""
     path: str
     """The path; daemons of node-jet 3 write ``set`` or ``call`` instead and the path among the parameters."""
     params: Raw
     """The arguments of a call, or an object with the value of a set."""
     kind: str = ""
-    """``set`` or ``call``; empty if it follows from what is at the path."""
+    """``set`` or ``call``; empty if it follows from the element at the path."""
 
     def unwrap(self) -> RoutedRequest:
         """Return the request with the path of node-jet 3's parameters."""
@@ -118,7 +118,7 @@ class Codec(Protocol):
         """Encode the value of a change, one of ``JSON_TYPES`` or prepared."""
 
     def make_change_head(self, path: str) -> bytes:
-        """Return what precedes the value in every change of a state."""
+        """Return the text before the value in every change of a state."""
 
     def encode_timed(self, head: bytes, record: BufferedValue, *, is_past: bool) -> bytes:
         """Encode a change with its time and quality; ``head`` is that of its state."""

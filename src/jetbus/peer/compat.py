@@ -1,4 +1,4 @@
-"""Features of the daemons: which operators of a fetch each understands, and what else differs.
+"""Features of the daemons: which operators of a fetch each understands, and other differences.
 
 jetbus knows every operator of a rule. Other daemons know fewer, and node-jet 3 gets some of them wrong. A peer asks
 each daemon only for what it does correctly, which may select too much, and applies the rest of the rule itself.

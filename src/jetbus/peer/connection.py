@@ -138,7 +138,7 @@ class PeerConnection:
         ``loop`` is the event loop that the peer lives on; it need not run yet. Without it, it is the loop that runs
         when the peer connects.
 
-        ``session`` creates the session, for those who build another kind of peer.
+        ``session`` creates the session, for other kinds of peers.
         """
         refuse_positional(url, misplaced)
         check_callback(on_loss, "on_loss")
@@ -170,7 +170,7 @@ class PeerConnection:
         self._closing = False
         self._tasks: set[asyncio.Future[Any]] = set()
         self._begun: set[asyncio.Task[Any]] = set()
-        """Requests of several steps that were begun with a callback."""
+        """Requests of several steps that were started with a callback."""
         self._flush_scheduled = False
         self._named_loop = loop
         self._loop = loop
@@ -195,7 +195,7 @@ class PeerConnection:
 
     @property
     def session(self) -> PeerSession:
-        """The conversation with the daemon, for those who build on it."""
+        """The conversation with the daemon, for other kinds of peers."""
         return self._session
 
     def abort(self) -> None:
@@ -359,7 +359,7 @@ class PeerConnection:
     # -- closing
 
     def close(self, *, on_result: OnResult | None = None) -> Awaitable[None]:
-        """Close the connection; what this peer owns leaves the bus."""
+        """Close the connection; the elements of this peer leave the bus."""
         return self._begin(self._shut_down(), on_result)
 
     async def _shut_down(self) -> None:
@@ -389,7 +389,7 @@ class PeerConnection:
             self._session.buffering.close()
 
     async def _confirm_buffer(self) -> None:
-        """Give the daemon some time to record what was sent."""
+        """Give the daemon some time to record the values sent so far."""
         buffering = self._session.buffering
         if buffering is None:
             return
@@ -400,7 +400,7 @@ class PeerConnection:
             future.cancel()
 
     async def _finish_begun(self) -> None:
-        """Let requests that were begun with a callback end with the error of the closed session."""
+        """Let requests that were started with a callback end with the error of the closed session."""
         begun = self._begun - {asyncio.current_task()}
         if begun:
             _, unfinished = await asyncio.wait(begun, timeout=CLOSE_S)
@@ -490,7 +490,7 @@ class PeerConnection:
             )
 
     def _begin(self, work: Coroutine[Any, Any, T], on_result: OnResult | None) -> Awaitable[T]:
-        """Return the work, which runs when it is awaited; with a callback begin it at once."""
+        """Return the work, which runs when it is awaited; with a callback start it at once."""
         if on_result is None:
             return work
         try:

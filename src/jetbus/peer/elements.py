@@ -73,7 +73,7 @@ class Owned:
 
 
 class OwnedState(Owned):
-    """A state: a value that everybody sees and, with ``on_set``, may ask to change."""
+    """A state: a value that all peers see and, with ``on_set``, may ask to change."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class OwnedState(Owned):
 
 
 class OwnedMethod(Owned):
-    """A method: a function that everybody may call. Arrays become positional, objects keyword arguments."""
+    """A method: a function that all peers may call. Arrays become positional, objects keyword arguments."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ class StateHandle(ElementHandle):
         quality: str | Mapping[str, Json] | None = None,
         past: bool = False,
     ) -> None:
-        """Give it a new value, which everybody who fetches it sees.
+        """Give it a new value, which all its fetchers see.
 
         ``ts`` is when it was measured: a datetime, RFC 3339 text with an offset or microseconds since 1970. ``quality``
         is ``"good"``, ``"uncertain"``, ``"bad"`` or a dict with ``level`` and ``reason``. A value that is ``past`` is
@@ -146,7 +146,7 @@ class MirrorHandle(Mapping[str, Any]):
         return f"Mirror({self._values!r})"
 
     def copy(self) -> dict[str, Any]:
-        """Return a dict of what it shows at this moment."""
+        """Return a dict of its present values."""
         self._session.check_usable()
         return self._values.copy()
 

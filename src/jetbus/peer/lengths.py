@@ -57,7 +57,7 @@ class Lengths:
         self.refused: float = float("inf")
         """The daemon refuses messages of this length or more."""
         self.batch: float = float("inf")
-        """Batches of this length or more are split; that harms nobody, so a first suspicion is enough."""
+        """Batches of this length or more are split; that does no harm, so a first suspicion is enough."""
         self.accepted = SHORT_BYTES
         """The daemon accepts messages of this length."""
         self._suspected: float = float("inf")

@@ -1,10 +1,10 @@
-"""Signatures of methods: the types of their arguments, and what they tell other programs.
+"""Signatures of methods: the types of their arguments, and their description for other programs.
 
-The annotations of a function hold for everybody who calls it as a method. Arguments are converted to them, as values of
+The annotations of a function hold for all calls of it as a method. Arguments are converted to them, as values of
 a state are to its ``type``: a dataclass arrives as one, a whole number as the float that was asked for. An argument
 that does not fit is refused by its name, before the function runs. One without an annotation is passed on unchanged.
 
-Signature and docstring become the method's schema, so that commands and forms know what it takes::
+Signature and docstring become the method's schema, so that commands and forms know its arguments::
 
     def run(seconds: float, mode: Literal["once", "always"] = "once") -> int:
         "Run the pump."

@@ -109,7 +109,7 @@ ANSWER_S = 60.0
 BATCH_MAX = 1_000
 """Messages in one batch: daemons limit their number, jetbus by ``batch_max``, and more in one gain nothing."""
 _NO_REQUEST: OpenRequest = (SessionWaiter(), None, 0.0, 0.0, "")
-"""Stands for the request of a response that nobody waits for any more."""
+"""Stands for the request of a response that is no longer awaited."""
 
 
 def _log_unreadable(reason: JetError) -> None:
@@ -144,7 +144,7 @@ class PeerSession:
         self.buffering: Buffering | None = None
         """The buffer of this peer's values, None if it has none."""
         self.answer_s = ANSWER_S
-        """Time limit for what the daemon answers itself."""
+        """Time limit for requests that the daemon answers itself."""
         self.owned: dict[str, Owned] = {}
         self._use_codec(JsonCodec())
         self.out: list[bytes] = []
@@ -165,7 +165,7 @@ class PeerSession:
         """The daemon's answer to ``info``."""
         self._requests: dict[int, OpenRequest] = {}
         self._abandoned: set[int] = set()
-        """Unanswered requests that nobody waits for any more, as long as that matters for ``lengths``."""
+        """Unanswered requests that are no longer awaited, as long as that matters for ``lengths``."""
         self._count = 0
         self._fetch_count = 0
         self._now = 0.0
@@ -182,7 +182,7 @@ class PeerSession:
 
     @property
     def open_request_count(self) -> int:
-        """Number of requests that somebody waits for."""
+        """Number of requests that are awaited."""
         waiters = [waiter for waiter, *_ in list(self._requests.values())]
         return sum(not waiter.done() and not isinstance(waiter, SettleWaiter) for waiter in waiters)
 
@@ -205,7 +205,7 @@ class PeerSession:
         return out
 
     def _discard_out(self) -> None:
-        """Discard what was meant for a connection that is gone."""
+        """Discard messages that were meant for a connection that is gone."""
         self.out.clear()
         # An open batch stays open, but empty: its block goes on and will end it.
         self._batch_start = min(self._batch_start, 0)
@@ -217,7 +217,7 @@ class PeerSession:
         self._batch_start = len(self.out)
 
     def end_batch(self) -> None:
-        """Send what was held back as one message, or as few."""
+        """Send delayed messages as one, or as few."""
         start, self._batch_start = self._batch_start, -1
         batch = self.out[start:]
         if batch:
@@ -296,13 +296,13 @@ class PeerSession:
         self.send(self._encode_request(method, params, waiter, None, float("inf"), ""))
 
     def notify(self, method: str, params: Any) -> None:
-        """Send a request that nobody wants a response to."""
+        """Send a request whose response is ignored."""
         payload = self.codec.encode_notification(method, params)
         if payload:
             self.send(payload)
 
     def send_unanswered(self, method: str, params: Any, path: str) -> None:
-        """Send a set or call without an id: its owner carries it out, and nobody learns the outcome."""
+        """Send a set or call without an id: its owner carries it out, and does not report the outcome."""
         self.check_connected()
         payload = self.codec.encode_notification(method, params)
         if len(payload) > self._long_bytes:
@@ -353,7 +353,7 @@ class PeerSession:
         return timeout_s + GRACE_S if features_of(self.daemon).has_timeouts else timeout_s
 
     def expire(self, now: float) -> None:
-        """End the requests whose time is over, and forget those that nobody waits for."""
+        """End the requests whose time is over, and forget those that are no longer awaited."""
         self._now = now
         # A copy, since requests that end are removed, and their waiters may send others.
         for number, (waiter, _, sent, within_s, path) in list(self._requests.items()):
@@ -379,7 +379,7 @@ class PeerSession:
         self._copy_lengths()
 
     def _copy_lengths(self) -> None:
-        """Copy what every message is compared with into attributes of our own: one lookup less."""
+        """Copy the members that every message is compared with into attributes of our own: one lookup less."""
         self._long_bytes, self._accepted_bytes = self._lengths.unremarkable, self._lengths.accepted
 
     def forget_lengths(self) -> None:
@@ -432,7 +432,7 @@ class PeerSession:
         state.value, state.fallback, state.is_long, state.sent_text = state.fallback, None, False, b""
         log.error("%s; it is added again with an older value: %s", error, encode_value(state.value).decode())
 
-    # -- what this peer owns
+    # -- elements of this peer
 
     def change(self, state: OwnedState, value: Any) -> None:
         """Give a state a new value; without a connection it is sent with the next one."""
@@ -669,7 +669,7 @@ class PeerSession:
         log.error("%s is too long for the daemon even without its value; it is not added again", owned.path)
 
     def on_lost(self) -> None:
-        """End every open request: nobody will answer it."""
+        """End every open request: it will not be answered."""
         suspicion = self._lengths.on_lost(self._unanswered(), self._count)
         self._copy_lengths()
         self._disconnect(self._get_length_errors(suspicion) if suspicion is not None else {})
@@ -715,7 +715,7 @@ class PeerSession:
     # -- receiving
 
     def receive(self, payloads: list[bytes]) -> None:
-        """Handle what arrived, in order."""
+        """Handle messages, in order."""
         note_receipt()
         for decoded in self.codec.decode(payloads):
             if isinstance(decoded, tuple):

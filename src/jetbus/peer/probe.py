@@ -1,4 +1,4 @@
-"""Probe of an address where nobody answered as expected: which scheme would have been right?
+"""Probe of an address where no daemon answered as expected, to find the right scheme.
 
 A daemon listens at several ports, one for each protocol, and none of them explains itself to a peer of another: it
 closes the connection, or waits for more. So after a connection has failed, and only then, what listens there is asked

@@ -84,7 +84,7 @@ def prepare_args(path: str, args: Any) -> Raw:
 
 
 class SetResult(Struct, frozen=True, gc=False):
-    """The result of a set: what the state became, and a warning if the owner adapted the value."""
+    """The result of a set: the new value of the state, and a warning if the owner adapted it."""
 
     value: Any = None
     """Value that the state has after the set; None if this peer may not see it."""
@@ -104,7 +104,7 @@ _NODE_JET_3_KEYS = {"path", "value"}
 
 
 _BECAME_KEYS = {"became"}
-"""Members of the result that jetbus sends if the state did not become what was requested."""
+"""Members of the result that jetbus sends if the new value of the state is not the requested one."""
 
 
 class SetReader(Struct, gc=False):
@@ -129,7 +129,7 @@ class SetReader(Struct, gc=False):
         return SetResult(read_value(result))
 
     def _get_value(self) -> Any:
-        """Return the requested value as everybody else sees it: datetimes and the like have become JSON."""
+        """Return the requested value as other peers see it: datetimes and the like have become JSON."""
         value = self.requested
         return value if type(value) in JSON_TYPES else read_value(decode_value(encode_value(value)))
 

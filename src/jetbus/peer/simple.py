@@ -303,7 +303,7 @@ class SimplePeer:
         return features_of(self.daemon).is_jetbus
 
     def check_jetbus(self, ability: str) -> None:
-        """Raise an error that says what a daemon other than jetd cannot do."""
+        """Raise an error that names the feature that only jetd has."""
         if not self.is_jetbus:
             name = self.daemon.get("name", "unknown")
             raise JetError(f"the daemon at {self.url} ({name}) does not {ability}; only jetd does")
@@ -397,7 +397,7 @@ class SimplePeer:
         return subscription.take()
 
     def owners(self, rule: Rule) -> dict[str, JsonObject]:
-        """Return who owns what matches, by path: ``owner`` and, for an administrator, ``access``.
+        """Return the owners of all matches, by path: ``owner`` and, for an administrator, ``access``.
 
         Empty if the daemon does not report it.
         """
@@ -411,7 +411,7 @@ class SimplePeer:
         return {entry["path"]: entry for entry in entries}
 
     def describe(self, rule: Rule) -> dict[str, JsonObject]:
-        """Return what owners say of their states and methods, by path: ``schema``, ``ts``, ``quality``, ``stale``.
+        """Return the owners' descriptions of states and methods, by path: ``schema``, ``ts``, ``quality``, ``stale``.
 
         Empty if the daemon does not report it.
         """
@@ -437,11 +437,11 @@ class SimplePeer:
         return self.ask("call", params, self._get_timeout_s(timeout_s), path=path)
 
     def set_unanswered(self, path: str, value: Any) -> None:
-        """Send a set that nobody answers."""
+        """Send a set without a response."""
         self._send_unanswered("set", SetParams(path, self._session.codec.prepare(value, path)))
 
     def call_unanswered(self, path: str, args: list[Any] | Mapping[str, Any]) -> None:
-        """Send a call that nobody answers."""
+        """Send a call without a response."""
         self._send_unanswered("call", CallParams(path, prepare_args(path, args)))
 
     def _send_unanswered(self, service: str, params: SetParams | CallParams) -> None:

@@ -1,4 +1,4 @@
-"""The peer's side of a fetch: what has been reported, what the consumer has yet to see, and the way between them.
+"""The peer's side of a fetch: the reported events, those that the consumer has yet to see, and the way between them.
 
 A ``Subscription`` lies between the session, which feeds it notifications, and a handle, which empties it::
 
@@ -66,7 +66,7 @@ QUEUE_MAX = 100_000
 
 
 class Receipt:
-    """Moment at which messages arrived together. All receipts are equal: events are compared by what happened."""
+    """Moment at which messages arrived together. All receipts are equal: events are compared without it."""
 
     __slots__ = ("at_s",)
 
@@ -205,7 +205,7 @@ class Subscription:
         self.id = fetch_id
         self.rule = rule
         self.params: JsonObject = {}
-        """Parameters of the request, limited to what the daemon understands."""
+        """Parameters of the request, limited to those that the daemon understands."""
         self.policy = policy
         self.known: dict[str, Any] = {}
         """Last reported value of every match; ``UNSET`` for a method."""
@@ -214,7 +214,7 @@ class Subscription:
         self.items: list[Event] = []
         """The current list of a sorted fetch."""
         self.conflated = 0
-        """Number of events that a newer one replaced before anybody saw them."""
+        """Number of events that a newer one replaced before the consumer saw them."""
         self.ended = False
         self.error: JetError | None = None
         self.complete = False
@@ -260,7 +260,7 @@ class Subscription:
     # -- from the session
 
     def start(self, features: Features) -> None:
-        """Prepare for a daemon with these features, which will report everything from the beginning."""
+        """Prepare for a daemon with these features, which will report everything from the start."""
         self.params, self._trusts_daemon = features.translate(self.rule)
         if self.policy == "every":
             # Else the daemon, too, would leave out changes for a peer that reads slowly.
@@ -281,7 +281,7 @@ class Subscription:
         self._reported, self._reported_nodes = set(), set()
 
     def finish_sync(self) -> None:
-        """Note that everything has been reported: what was known and not reported again is gone."""
+        """Note that everything has been reported: known elements that were not reported again are gone."""
         reported, self._reported = self._reported, None
         if reported is not None:
             for path in [path for path in self.known if path not in reported]:
@@ -329,7 +329,7 @@ class Subscription:
         self._emit(events)
 
     def _add_schemas(self, events: list[Event]) -> list[Event]:
-        """Return events with the schemas of their states, and remember what they say of them."""
+        """Return events with the schemas of their states, and remember these schemas."""
         about = self._about
         # Most states have neither schema nor quality. Then this is all that asking costs.
         if not about and not any(map(_says_more, events)):
@@ -431,7 +431,7 @@ class Subscription:
     def _check(
         self, kind: str, path: str, value: Any, fetch_only: bool, ts: str, told: Event | Notification | None = None
     ) -> Event | None:
-        """Return what a notification means to the consumer, given what is known; None if it is no news."""
+        """Return the event of a notification for the consumer; None if the consumer knows it already."""
         if not self._asked or told is None:
             return self._check_value(kind, path, value, fetch_only, ts)
         before = self._about.get(path, _NOTHING)
@@ -491,7 +491,7 @@ class Subscription:
             waiter.set_result(True)
 
     def end(self, error: JetError | None = None) -> None:
-        """End the fetch; the consumer gets what is queued, then the error."""
+        """End the fetch; the consumer gets the queued events, then the error."""
         if not self.ended:
             # The first reason counts. Later ones, such as a close after ``TooSlow``, say less.
             self.error = error
@@ -526,7 +526,7 @@ class Subscription:
             self._emit_sorted()
 
     def _emit_sorted(self) -> None:
-        """Sort what is known and emit the list, unless it is the same as before."""
+        """Sort the known elements and emit the list, unless it is the same as before."""
         assert self.rule.sort is not None  # noqa: S101
         window = sort_window(self.rule.sort, self.known)
         items = [self._make_event("change", path, value, False) for path, value in window]
@@ -613,7 +613,7 @@ class Subscription:
             self.wake()
 
     def take(self, *, awaiting: bool = False) -> list[Any]:
-        """Empty the queue. A consumer that is ``awaiting`` more counts as having seen what comes next."""
+        """Empty the queue. A consumer that is ``awaiting`` more counts as having seen the next event."""
         with self._lock:
             delivered, self._delivered = self._delivered, []
             pending = self._pending
@@ -693,7 +693,7 @@ _MERGED = {
 
 
 def _merge(older: Event, newer: Event) -> Event:
-    """Return one event for two that nobody has seen yet."""
+    """Return one event for two that the consumer has not seen yet."""
     kind = _MERGED.get((older.kind, newer.kind), newer.kind)
     if kind == newer.kind:
         return newer

@@ -325,7 +325,7 @@ class ThreadedConnection:
 
     @property
     def session(self) -> SharedSession:
-        """The conversation with the daemon, for those who build on it."""
+        """The conversation with the daemon, for other kinds of peers."""
         return self._session
 
     def abort(self) -> None:
@@ -380,7 +380,7 @@ class ThreadedConnection:
         return self._begin(self._core.connect(), on_result)
 
     def close(self) -> None:
-        """Close the connection; what this peer owns leaves the bus."""
+        """Close the connection; the elements of this peer leave the bus."""
         if self._session.is_abandoned:
             return  # nothing of it runs in this process, and its lock may be held by a thread that does not either
         self._check_may_wait()
@@ -566,7 +566,7 @@ class ThreadedConnection:
                 self._callbacks.submit(self._call_back, callback, *args)
 
     def _call_back(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Call a function of the user in the callbacks thread; what can be awaited is, on the peer's loop."""
+        """Call a function of the user in the callbacks thread; await its result on the peer's loop, if it can be."""
 
         def call() -> None:
             outcome = callback(*args)

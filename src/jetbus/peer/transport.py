@@ -40,7 +40,7 @@ class HandshakeRefused(NotConnected):
 
 
 class Transport(asyncio.Protocol):
-    """One connection. ``on_payloads`` gets what arrives, ``on_lost`` is called once at the end."""
+    """One connection. ``on_payloads`` gets the payloads that arrive, ``on_lost`` is called once at the end."""
 
     def __init__(self, address: UrlParts, on_payloads: OnPayloads, on_lost: OnLost) -> None:
         self._address = address
@@ -63,7 +63,7 @@ class Transport(asyncio.Protocol):
         self._on_lost(self)
 
     async def open(self) -> None:
-        """Exchange what comes before the first message."""
+        """Exchange the bytes that precede the first message."""
         if self._is_binary:
             await self._open
 
@@ -100,7 +100,7 @@ class Transport(asyncio.Protocol):
             self._open.exception()  # there may be nobody to retrieve it
 
     def close(self) -> None:
-        """Send what is left, then close."""
+        """Send all queued payloads, then close."""
         self._stream.close()
 
     def abort(self) -> None:

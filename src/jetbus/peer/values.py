@@ -1,4 +1,4 @@
-"""Values that JSON has no form for, bytes and instants, and what represents them in JSON.
+"""Values that JSON cannot express, bytes and instants, and their form in JSON.
 
 Bytes are a value of their own in the binary protocol. In JSON an object with exactly two members represents them,
 ``{"mime": "image/png", "base64": "iVBO..."}``. A peer takes ``bytes`` or ``Blob`` and gives a ``Blob``, on every
@@ -88,7 +88,7 @@ def plain_args(args: Any) -> Any:
 
 
 def _encode_unknown(value: Any) -> Any:
-    """Encode what msgspec does not know: a ``Blob`` inside of a value, and scalars and arrays of numpy."""
+    """Encode types that msgspec does not know: a ``Blob`` inside of a value, and scalars and arrays of numpy."""
     if isinstance(value, Blob):
         return plain(value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
