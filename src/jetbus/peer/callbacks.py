@@ -1,8 +1,8 @@
 """Callbacks: functions of the user that a peer calls, and awaits if they are ``async``.
 
 A callback that fails is logged and does no other harm. The result of an ``async`` callback is awaited on the peer's
-event loop: in the background, or, for the callback of a fetch, one event after the other, so that events stay in order and
-a slow callback does not start twice.
+event loop: in the background, or, for the callback of a fetch, one event after the other, so that events stay in order
+and a slow callback does not start twice.
 """
 
 from __future__ import annotations
