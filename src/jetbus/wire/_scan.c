@@ -402,10 +402,11 @@ find_parts(Text text, Py_ssize_t size, Py_ssize_t depth_max, Py_ssize_t chars_ma
         id->start = NULL; /* null */
     if (method->start != NULL && *method->start == 'n')
         method->start = NULL;
-    if (id->start != NULL && *id->start != '"' && *id->start != '-' && !IS_DIGIT(*id->start))
-        return 0;
+    /* Whatever the id of a response is, it is that of an open request or of none. */
     if (method->start == NULL)
         return found->member[MEMBER_RESULT].start != NULL || found->member[MEMBER_ERROR].start != NULL;
+    if (id->start != NULL && *id->start != '"' && *id->start != '-' && !IS_DIGIT(*id->start))
+        return 0;
     return *method->start == '"' && memchr(method->start, '\\', method->end - method->start) == NULL;
 }
 

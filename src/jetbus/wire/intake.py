@@ -128,8 +128,6 @@ class Intake:
             if text.lstrip()[:1] == b"[":
                 return self._read_batch(text)
             envelope = jsonrpc.diagnose(text)
-            message.jsonrpc = bytes(envelope.jsonrpc)
-            message.id = jsonrpc.read_id(envelope.id)
             self._read_envelope(text, envelope, message)
         except JetError as error:
             return Refusal(_without_frames(error), message)
@@ -155,19 +153,24 @@ class Intake:
 
     def _read_envelope(self, text: bytes, envelope: Envelope, message: Message) -> None:
         """Set the parts of a message one by one, so that those before an error are known."""
-        if envelope.method and bytes(envelope.method) != NULL:
-            message.method = jsonrpc.read_method(envelope.method)
-        if has_doubled_key(text) or (bytes(envelope.params)[:1] == b"{" and has_doubled_key(bytes(envelope.params))):
-            raise InvalidRequest(Raw(text), "a key is given twice")
-        if message.method is None:
+        message.jsonrpc = bytes(envelope.jsonrpc)
+        if bytes(envelope.method) in (b"", NULL):
             self._read_response(text, envelope, message)
-        else:
-            self._check_numbers(text)
-            self._read_params(message, message.method, bytes(envelope.params))
+            return
+        message.id = jsonrpc.read_id(envelope.id)
+        self._check_numbers(text)
+        message.method = jsonrpc.read_method(envelope.method)
+        if _is_doubled(text, envelope):
+            raise InvalidRequest(Raw(text), "a key is given twice")
+        self._read_params(message, message.method, bytes(envelope.params))
 
     def _read_response(self, text: bytes, envelope: Envelope, message: Message) -> None:
-        if not envelope.result and not envelope.error:
-            raise InvalidRequest(Raw(text))
+        is_doubled = _is_doubled(text, envelope)
+        if is_doubled or not (envelope.result or envelope.error):
+            message.id = jsonrpc.read_id(envelope.id)
+            raise InvalidRequest(Raw(text), "a key is given twice") if is_doubled else InvalidRequest(Raw(text))
+        # Whatever the id of a response is, it is that of an open request or of none.
+        message.id = b"" if bytes(envelope.id) == NULL else bytes(envelope.id)
         message.result, message.error = bytes(envelope.result), bytes(envelope.error)
         try:
             self._check_numbers(text)
@@ -229,6 +232,12 @@ class Intake:
         # Only exponents and length can make a number unreadable; most values have neither.
         if E_LOWER in text or E_UPPER in text or len(text) > self._safe_bytes:
             self._check_numbers(text)
+
+
+def _is_doubled(text: bytes, envelope: Envelope) -> bool:
+    """Return True if a message or its parameters have a key twice."""
+    params = bytes(envelope.params)
+    return has_doubled_key(text) or (params[:1] == b"{" and has_doubled_key(params))
 
 
 def _without_frames(error: JetError) -> JetError:
