@@ -74,6 +74,33 @@ def test_equal_requests_prepare_once() -> None:
     assert {str(peer.events()) for peer in fetching} == {"[{'path': 's/7', 'event': 'change', 'value': 'live'}]"}
 
 
+def test_equal_sorted_requests() -> None:
+    """Sorted gets and fetches share a preparation as well, and each receives the whole range with its positions."""
+    bus = Bus()
+    owner = Peer(bus)
+    _add(owner)
+    getting, fetching = [Peer(bus) for _ in range(3)], [Peer(bus) for _ in range(3)]
+    params = {"sort": {"byValue": "number", "descending": True, "from": 2, "to": 1001}}
+    _begin(getting, "get", params)
+    _begin(fetching, "fetch", {"id": "f", **params})
+    for turn in range(10_000):
+        if not _go_on([*getting, *fetching]):
+            break
+        if turn in (5, 12):
+            bus.serving.turn_ends = math.inf
+            owner.notify("change", {"path": f"s/{turn}", "value": 5000 + turn})
+            bus.serving.turn_ends = -1.0
+    assert bus.preparations.begun == 1
+    values = sorted({**{n: n for n in range(STATES)}, 5: 5005, 12: 5012}.values(), reverse=True)[1:1001]
+    expected = list(enumerate(values, 2))
+    for peer in getting:
+        assert [(entry["index"], entry["value"]) for entry in peer.received()[0]["result"]] == expected
+    for peer in fetching:
+        (first,) = [message["params"] for message in peer.received() if "params" in message]
+        assert [(entry["index"], entry["value"]) for entry in first["changes"]] == expected
+        assert first["n"] == 1000
+
+
 def test_users_never_share() -> None:
     """Users with different rights who ask for the same at the same time are each shown their own states only."""
     bus = Bus()

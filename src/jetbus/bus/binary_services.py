@@ -348,7 +348,7 @@ def _get(bus: Bus, session: Session, request: BinaryRequest) -> bytes | None:
 
     def respond(form: Form) -> None:
         if request.id:
-            session.send(binary.encode_response(request.id, _encode_entries(form.texts())))
+            session.send(binary.encode_response(request.id, _encode_entries(form.count, form.blocks())))
 
     services.find(bus, session, request.id, Wish(rule, True, ("binary get", asked), encode, respond))
     return None
@@ -356,7 +356,7 @@ def _get(bus: Bus, session: Session, request: BinaryRequest) -> bytes | None:
 
 def _encode_past(request_id: bytes, found: list[PastElement], asked: Asked) -> bytes:
     entries = _encode_entries(
-        [_encode_entry(element.fetch_only, element, asked.encode_past(element)) for element in found]
+        len(found), [_encode_entry(element.fetch_only, element, asked.encode_past(element)) for element in found]
     )
     return binary.encode_response(
         request_id, entries + b"".join(binary.encode_instant(element.ts) for element in found)
@@ -371,8 +371,8 @@ def _encode_entry(fetch_only: bool, leaf: Leaf, members: bytes) -> bytes:
     return bytes((number | binary.DESCRIBED,)) + leaf.key + leaf.body + binary.encode_members(members)
 
 
-def _encode_entries(entries: list[bytes]) -> bytes:
-    return binary.encode_number(len(entries)) + b"".join(entries)
+def _encode_entries(count: int, entries: list[bytes]) -> bytes:
+    return binary.encode_number(count) + b"".join(entries)
 
 
 # -- the services that JSON peers have too

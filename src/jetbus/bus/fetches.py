@@ -36,7 +36,7 @@ from jetbus.rules import Rule
 from jetbus.rules.work import UNLIMITED, meter
 from jetbus.wire.dialects import CLASSIC
 from jetbus.wire.jsonrpc import VERSION_MEMBER
-from jetbus.wire.notifications import encode_head, encode_sorted_halves, encode_sorted_list
+from jetbus.wire.notifications import encode_head, encode_sorted_changes, encode_sorted_halves
 
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
@@ -194,7 +194,9 @@ class Fetches:
         """Add a new audience to the index and to its elements."""
         # All that may be too much work comes first, while there is nothing to undo.
         if preparation is not None:
-            elements, matching = list(preparation.found), [one for one, matches in preparation.found.items() if matches]
+            elements, matching = list(preparation.found), []
+            if audience.value_test is not None:
+                matching = [element for element in elements if preparation.found[element]]
         else:
             elements = self._find_elements(audience)
             matching = [element for element in elements if self._sees_value(audience, element)]
@@ -594,8 +596,7 @@ class PendingFetch:
             for block in form.blocks():
                 session.outbox.put(block)
         else:
-            texts, sort = form.texts(), audience.rule.sort
-            changes = encode_sorted_list(texts, sort.first if sort is not None else 1)
-            session.outbox.put(audience.encode_sorted(b'{"changes":%b,"n":%d}' % (changes, len(texts)), fetch_id))
+            changes = encode_sorted_changes(form.blocks(), form.count)
+            session.outbox.put(audience.encode_sorted(changes, fetch_id))
         if self.response and self.events_first:
             session.send(self.response)

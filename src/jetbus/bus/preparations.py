@@ -28,6 +28,7 @@ from jetbus.errors import LimitReached
 from jetbus.paths import is_daemons
 from jetbus.rules.work import meter
 from jetbus.wire import jsonrpc
+from jetbus.wire.notifications import encode_sorted_list
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
@@ -50,6 +51,8 @@ LONG_BYTES = 64
 """Values above this length are checked for the work of their tests one by one."""
 BLOCK_BYTES = 16 * 1024
 """About as many bytes of first events are put into an outbox at once."""
+BLOCK_ENTRIES, WINDOWS_MAX = 100, 20
+"""Entries of a sorted request that are encoded in one step, and attempts before all are encoded at once."""
 READING_S, READING_LOOKS = 0.05, 20
 """A peer has so much time to read a long answer, so many times, before the next one is sent to another peer."""
 TOO_LONG = "the answer is too long; narrow the rule, or ask for the parts one by one"
@@ -129,7 +132,7 @@ class Preparation:
         """Forget an element."""
         self._changed.pop(element, None)
         if self.found.pop(element, False) and self.sorted_matches is not None:
-            self.sorted_matches.update("remove", element)
+            self.sorted_matches.place(element, False)
         for form in self.forms.values():
             form.forget(element)
 
@@ -182,7 +185,7 @@ class Preparation:
         matches = self._matches_value is None or self._passes(element)
         before, self.found[element] = self.found.get(element, False), matches
         if self.sorted_matches is not None and (before or matches):
-            self.sorted_matches.update("change" if matches else "remove", element)
+            self.sorted_matches.place(element, matches)
         for form in self.forms.values():
             form.note(element)
 
@@ -233,17 +236,23 @@ class Form:
         """Texts in the order of the elements; empty for those whose value does not match."""
         self._todo = deque(preparation.found)
         self._blocks: list[bytes] = []
+        self._window: list[Element] | None = None
+        """Visible elements of a sorted request, until one changes; their blocks are encoded with positions."""
+        self._encoded = 0
+        """Number of them that are encoded."""
+        self._windows = 0
+        """Number of attempts."""
 
     def note(self, element: Element) -> None:
         """Encode an element again that is new or has changed."""
         self._todo.append(element)
-        self._blocks = []
+        self._blocks, self._window = [], None
 
     def forget(self, element: Element) -> None:
         """Forget an element that is gone."""
         text = self._texts.pop(element, b"")
         self.size -= 0 if self._is_sorted else len(text)
-        self._blocks = []
+        self._blocks, self._window = [], None
 
     def steps(self) -> Iterator[None]:
         """Look and encode in steps; behind the last one the texts are as the elements are, until others have a turn."""
@@ -276,7 +285,7 @@ class Form:
             if self._is_narrow:
                 todo.clear()
             if not todo:
-                return True
+                return not self._is_sorted or self._encode_block()
             element = todo.popleft()
             if element in preparation.found:
                 text = self._encode(element) if preparation.found[element] else b""
@@ -285,6 +294,28 @@ class Form:
                     self.size += len(text) - len(before)
         return False
 
+    def _encode_block(self) -> bool:
+        """Encode some entries of a sorted request with their positions; return True once all are encoded."""
+        matches, sort = self.preparation.sorted_matches, self.preparation.rule.sort
+        if matches is None or sort is None:
+            return True
+        if self._window is None:
+            self._window, self._blocks, self._encoded = matches.visible(), [], 0
+            self._windows += 1
+        count, window = BLOCK_ENTRIES, self._window
+        # Where changes come faster than this is done, the last attempt is done in one step.
+        if self._windows > WINDOWS_MAX:
+            count = len(window)
+        at = self._encoded
+        some = window[at : at + count]
+        self._encoded += len(some)
+        texts = [self._encode(one) for one in some] if self._is_narrow else [self._texts[one] for one in some]
+        if texts:
+            # A dialect without positions has the whole text of an entry.
+            with_positions = isinstance(texts[0], tuple)
+            self._blocks.append(encode_sorted_list(texts, sort.first + at) if with_positions else b"".join(texts))
+        return self._encoded == len(window)
+
     def close(self) -> None:
         """Let nobody else share it, because the first request is answered: its place must not be taken for ever."""
         forms = self.preparation.forms
@@ -292,22 +323,22 @@ class Form:
             self.key = object()
             forms[self.key] = self
 
-    def texts(self) -> list[Any]:
-        """Return the texts of all matches or, if they are sorted, of the visible ones in their order."""
-        matches = self.preparation.sorted_matches
-        if matches is None:
-            return list(filter(None, self._texts.values()))
-        if self._is_narrow:
-            return [self._encode(element) for element in matches.visible()]
-        return [self._texts[element] for element in matches.visible()]
+    @property
+    def count(self) -> int:
+        """Number of texts."""
+        return len(self._window) if self._window is not None else sum(map(bool, self._texts.values()))
 
     def blocks(self) -> list[bytes]:
-        """Return the texts joined to blocks, the same ones for all who share them."""
-        if not self._blocks and self._texts:
+        """Return the texts joined to blocks, the same ones for all who share them; sorted entries have commas."""
+        if not self._is_sorted and not self._blocks and self._texts:
             texts = self.texts()
-            count = max(1, BLOCK_BYTES * len(texts) // (1 + sum(map(len, texts))))
+            count = max(1, BLOCK_BYTES * len(texts) // (1 + self.size))
             self._blocks = [b"".join(texts[at : at + count]) for at in range(0, len(texts), count)]
         return self._blocks
+
+    def texts(self) -> list[bytes]:
+        """Return the texts of all matches, where they are not sorted."""
+        return list(filter(None, self._texts.values()))
 
 
 class Wish(NamedTuple):

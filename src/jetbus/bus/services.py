@@ -41,7 +41,6 @@ from jetbus.wire.notifications import (
     encode_list,
     encode_past_entry,
     encode_sorted_halves,
-    encode_sorted_list,
 )
 
 if TYPE_CHECKING:
@@ -190,10 +189,9 @@ def _get(bus: Bus, session: Session, request: Request) -> bytes | None:
         return encode_sorted_halves(element, element.fetch_only_for(session.auth), members)
 
     def answer(form: Form) -> None:
-        texts = form.texts()
-        found = encode_list(texts) if rule.sort is None else encode_sorted_list(texts, rule.sort.first)
+        found = form.texts() if rule.sort is None else form.blocks()
         if request.id:
-            session.answer(bus.encode_response_id(session, request), found)
+            session.answer(bus.encode_response_id(session, request), encode_list(found))
 
     # C++ peers do not know methods in the result of a get.
     key = "get", asked

@@ -170,7 +170,16 @@ class SortedMatches:
         """Begin with the matches of another one."""
         self._entry_of = dict(other._entry_of)
         self._entries = other._entries.copy()
-        self._count = other._count
+        self._count = self._count_visible()
+
+    def place(self, element: Element, matches: bool) -> None:
+        """Put an element into its place, or take it out; positions are not needed yet."""
+        old = self._entry_of.pop(element, None)
+        if old is not None:
+            self._entries.remove(old, 0)
+        if matches:
+            new = self._entry_of[element] = self.entry(element)
+            self._entries.add(new, 0)
 
     def visible(self) -> list[Element]:
         """Return the elements in the range, in their order."""

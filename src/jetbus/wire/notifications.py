@@ -84,15 +84,9 @@ def encode_sorted_halves(entry: Entry, fetch_only: bool, members: bytes = b"") -
     return b'{"path":%b%b,"index":' % (entry.path_json, value), b"%b%b}" % (flag, members)
 
 
-def encode_sorted_list(halves: Sequence[tuple[bytes, bytes]], first: int) -> bytes:
-    """Encode entries from their halves as a list, at positions that are counted from ``first``."""
-    # Three slices and one join take a third of the time that an operation for each entry would.
-    parts: list[bytes] = [b""] * (4 * len(halves))
-    if halves:
-        parts[0::4], parts[2::4] = zip(*halves, strict=True)
-        parts[1::4] = map(b"%d".__mod__, range(first, first + len(halves)))
-        parts[3::4] = [b","] * (len(halves) - 1) + [b""]
-    return b"".join((b"[", *parts, b"]"))
+def encode_sorted_list(halves: Iterable[tuple[bytes, bytes]], first: int) -> bytes:
+    """Encode entries from their halves, separated by commas, at positions that are counted from ``first``."""
+    return b",".join([b"%b%d%b" % (head, at, tail) for at, (head, tail) in enumerate(halves, first)])
 
 
 PLAIN_SORTED_ENTRY = b'{"path":%b,"value":%b,"index":%d}'
