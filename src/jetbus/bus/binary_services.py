@@ -113,7 +113,7 @@ def receive(bus: Bus, session: Session, messages: Sequence[bytes]) -> None:
 def _on_info(bus: Bus, session: Session, message: bytes) -> None:
     try:
         if not session.fresh:
-            raise BadFrame("an info message is the first one or none")
+            raise BadFrame("an info message is valid only as the first message")
         version = binary.read_info(message)
         if version[0] != binary.VERSION[0]:
             ours = ".".join(map(str, binary.VERSION))
