@@ -71,7 +71,6 @@ from jetbus.wire.notifications import TAIL_END, TAIL_START
 
 log = logging.getLogger("jetbus.bus")
 
-_EMPTY = b"{}"
 _CHANGED = CLASSIC.changed
 _JSONRPC_2 = jsonrpc.VERSION
 CROWD = 50
