@@ -16,7 +16,7 @@ from jetbus.rules.globs import compile_glob
 from jetbus.spark import BadAlarm, BadOption, tables
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
 from jetbus.spark.path_rules import glob_pattern, matches
-from jetbus.spark.sql_text import condition, quote, run, select
+from jetbus.spark.sql_text import condition, quote
 from support.spark.compare import rows_of
 from support.spark.journals import numbers
 from support.spark.logs import BEGIN_US, frame
@@ -87,7 +87,7 @@ def test_texts_of_users_are_values_of_a_query(spark: SparkSession) -> None:
     log = frame(spark, numbers(1))
     texts = [f"{quote(text)} as t{n}" for n, text in enumerate(ODD_TEXTS)]
     own = condition("path rlike '^[a-z]{1}/' and '{log}' = concat('{', 'log}') -- a remark")
-    row = run(select("{log}", *texts, f"{own} as holds"), log=log).collect()[0]
+    row = log.selectExpr(*texts, f"{own} as holds").collect()[0]
     assert (*row[:-1], row.holds) == (*ODD_TEXTS, True)
 
 
@@ -131,7 +131,7 @@ def test_rules_as_conditions_are_the_rules(spark: SparkSession) -> None:
     operators = [{op: ["n", "3"] if row.takes_list else "n/3"} for op, row in PATH_TESTS.items()]
     rules = [*map(rule, RULES), *(read_rule({"path": {**op, "caseInsensitive": False}}) for op in operators)]
     columns = [f"{matches(made)} as `{n}`" for n, made in enumerate(rules)]
-    found = {row["path"]: row for row in run(select("{log}", "path", *columns), log=frame(spark, log)).collect()}
+    found = {row["path"]: row for row in frame(spark, log).selectExpr("path", *columns).collect()}
     for n, made in enumerate(rules):
         wanted = [path for path in PATHS if made.matches_path(path) and (made.sees_daemon or path != "$jet/n")]
         assert [path for path in PATHS if found[path][str(n)]] == wanted, made

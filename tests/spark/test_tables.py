@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from jetbus.journal import read_duration
+from jetbus.journal.events import CUTS
 from jetbus.rules import rule
 from jetbus.spark import tables
 from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, open_signals
 from jetbus.spark.carried import after_cuts, newest_alarms, newest_elements, newest_paths, open_stays, open_values
-from jetbus.spark.clock import CUTS, Position, batch_clock
+from jetbus.spark.clock import Position, batch_clock
 from jetbus.spark.elements import closed_elements, element_rows, open_elements, valid_elements
 from jetbus.spark.requests import complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts

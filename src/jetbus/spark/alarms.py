@@ -32,17 +32,16 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.journal.instants import read_duration
 from jetbus.rules import Rule
 from jetbus.spark.clock import BatchClock
-from jetbus.spark.elements import KEY, MEMBERS, SCHEMA, known_rows, with_descriptions
 from jetbus.spark.entries import check_condition, read_entries
 from jetbus.spark.path_rules import matches, path_rule
-from jetbus.spark.schemas import DOC, TABLES, Column
+from jetbus.spark.schemas import CARRIED, DOC, TABLES
 from jetbus.spark.spark_errors import BadAlarm
-from jetbus.spark.sql_text import condition, quote, run, select, write_map
-from jetbus.spark.timeline import SIGNS
+from jetbus.spark.sql_text import condition, empty_frame, list_texts, run
 
 __all__ = [
     "Alarm",
@@ -65,7 +64,8 @@ _SHORT: dict[Any, str] = {
 }
 """Conditions that are written in words; one that is stale has to wait for that, besides."""
 _EVENT = (*TABLES["events"].columns, DOC)
-_DESCRIPTION = tuple(Column(name, "string" if name == "unit" else "double", "") for name in MEMBERS)
+_MEMBERS = ("unit", "minimum", "maximum", "normal_low", "normal_high", "stale_s")
+_DESCRIPTION = tuple(column for column in TABLES["elements"].columns if column.name in _MEMBERS)
 """Columns that conditions see: of the event, and of the description of its state."""
 ALARMS_MAX = 1000
 """Alarms in one file."""
@@ -115,18 +115,10 @@ def check_alarms(wanted: tuple[Alarm, ...], spark: SparkSession) -> None:
                 check_condition(spark, (*_EVENT, *_DESCRIPTION), alarm.name, word, text, BadAlarm)
 
 
-# -- the stage
+# -- the stages
 
-_KEY = ("place", "bus", "path")
-# A value of a state that can be stale has two rows, of which the one that ends comes first.
-_ALARM = "over (partition by place, bus, path order by seq, is_on"
-_IN_ORDER = f"{_ALARM})"
-_SO_FAR = f"{_ALARM} rows between unbounded preceding and current row)"
-_EARLIER = f"{_ALARM} rows between unbounded preceding and 1 preceding)"
-
-_IS_RAISED = "coalesce(state = 'raised', false)"
-_IS_PENDING = f"(not {_IS_RAISED} and coalesce(signal = 'pending', false))"
-"""True if an alarm is raised, or pending, after its last row."""
+_IS_STATE = "coalesce(kind, 'state') = 'state'"
+_IS_ALIVE = "event in ('add', 'change')"
 
 
 def alarm_signals(
@@ -143,161 +135,57 @@ def alarm_signals(
     ``carried`` has the newest row of each alarm and path that may matter: pending ones, and those of paths with events.
     ``known`` has the descriptions that were carried; without ``has_schemas`` there are none, nor among the events.
     """
-    states = _described_states(alarms, clock, has_known=known is not None) if has_schemas else _plain_states(clock)
-    rows = _seen_rows(alarms, states)
-    if carried is not None:
-        rows = f"{rows} union all {_carried_rows(alarms, clock)}"
-    was_on = f"coalesce(lag(is_on) {_IN_ORDER}, false)"
-    rows = select(rows, "*", f"is_on and not {was_on} as begins", f"not is_on and {was_on} as ends")
-    # What follows the begin of a run is its end: rows on which an alarm just goes on are of no interest.
-    rows = clock.join_now(select(rows, "*", where="begins or ends or is_off or carried"))
-    hold_us = f"element_at(array({', '.join(f'{alarm.hold_us}L' for alarm in alarms)}), place + 1)"
-    rows = select(
-        rows,
-        "*",
-        f"coalesce(lead(ts) {_IN_ORDER}, now) as lasts_until",
-        f"lead(ts) {_IN_ORDER} is null as goes_on",
-        # A row that was carried as raised has the instant of that as its ts; its hold time is over.
-        f"if(was_raised, ts, timestamp_micros(unix_micros(ts) + {hold_us} + stale_us)) as due",
-    )
-    rows = select(
-        rows,
-        "*",
-        """case when was_raised or (begins and lasts_until >= due) then 'raised'
-                when begins and goes_on then 'pending'
-                when is_off then 'cleared' end as signal""",
-    )
-    # To be pending decides nothing: the state is that of the last row on which the alarm was raised or cleared.
-    decided = "if(signal = 'pending', null, signal)"
-    rows = select(
-        rows,
-        "*",
-        f"coalesce(last({decided}, true) {_EARLIER} = 'raised', false) as was_on_before",
-        f"last({decided}, true) {_SO_FAR} as state",
-        f"max(carried) {_SO_FAR} as was_carried",
-        f"lead(seq) {_IN_ORDER} is null as is_last",
-    )
-    rows = select(
-        rows,
-        "*",
-        "coalesce(case signal when 'raised' then not was_on_before when 'cleared' then was_on_before end, false)"
-        " as is_new",
-    )
-    rows = select(
-        rows,
-        "*",
-        "last(if(is_new and signal = 'raised', struct(seq, value, unit, due, was_raised), null), true) "
-        f"{_SO_FAR} as raised",
-    )
-    # A row is carried only if it says something else than the one that was carried before.
-    changed = f"case when {_IS_RAISED} then not raised.was_raised when {_IS_PENDING} then not carried end"
-    rows = select(
-        rows,
-        "*",
-        "is_new and not (signal = 'raised' and was_raised) as is_reported",
-        f"is_last and coalesce({changed}, was_carried) as is_carried",
-    )
-    names = [
-        f"element_at(array({', '.join(quote(text) for text in texts)}), place + 1) as {column}"
-        for column, texts in (
-            ("alarm", [alarm.name for alarm in alarms]),
-            ("severity", [alarm.severity for alarm in alarms]),
-        )
-    ]
-    rows = select(rows, "*", *names, where="is_reported or is_carried")
-    return clock.run(rows, events=events, carried=carried, known=known)
-
-
-_NEW = (
-    *("alarm", "severity", "bus", "path", "signal as what", "if(signal = 'raised', due, ts) as ts"),
-    *("seq", "value", "unit", "raised.due as raised_at"),
-)
+    spark = events.sparkSession
+    changes = run("alarm_changes", seen=_see(alarms, _described_states(alarms, events, clock, known, has_schemas)))
+    open_alarms = carried or empty_frame(spark, CARRIED["alarms"].columns)
+    args = {
+        "alarms": list_texts([alarm.name for alarm in alarms]),
+        "severities": list_texts([alarm.severity for alarm in alarms]),
+        "holds_us": F.array(*[F.lit(alarm.hold_us) for alarm in alarms]),
+    }
+    timed = {"changes": clock.with_time(changes), "carried": clock.with_time(open_alarms)}
+    return run("alarm_signals", args, cuts=clock.cuts, **timed)
 
 
 def new_signals(signals: DataFrame) -> DataFrame:
     """Select the rows of the table of alarms: those that were raised, and those that were cleared."""
-    return run(select("{signals}", *_NEW, where="is_reported"), signals=signals)
+    return run("new_signals", signals=signals)
 
 
 def open_signals(signals: DataFrame) -> DataFrame:
     """Select the rows to carry: alarms that are raised or pending now, and those that are no longer."""
-    columns = (
-        *("alarm", "severity", "bus", "path"),
-        f"case when {_IS_RAISED} then 'raised' when {_IS_PENDING} then 'pending' else 'cleared' end as what",
-        f"if({_IS_RAISED}, raised.due, ts) as ts",
-        f"if({_IS_RAISED}, raised.seq, seq) as seq",
-        *(
-            f"case when {_IS_RAISED} then raised.{name} when {_IS_PENDING} then {name} end as {name}"
-            for name in ("value", "unit")
-        ),
-        f"if({_IS_RAISED}, raised.due, null) as raised_at",
-        f"if({_IS_PENDING}, stale_us, null) as stale_us",
-    )
-    return run(select("{signals}", *columns, where="is_carried"), signals=signals)
+    return run("open_signals", signals=signals)
 
 
 def newest_signals(signals: DataFrame) -> DataFrame:
     """Select the newest row to publish of each alarm and path, null if there is none, and count both kinds of rows."""
-    rows = select("{signals}", "is_reported", "is_carried", *_NEW)
-    newest = select(
-        rows,
-        *("alarm", "bus", "path", "count_if(is_reported) as reported", "count_if(is_carried) as carried"),
-        "max_by(struct(what, severity, ts, raised_at, value, unit), struct(seq, ts)) filter (where is_reported)"
-        " as newest",
-        group="alarm, bus, path",
-    )
-    return run(newest, signals=signals)
+    return run("newest_signals", signals=signals)
 
 
-# -- what each alarm sees
+# -- conditions of users
 
 
-_IS_STATE = "coalesce(kind, 'state') = 'state'"
-_IS_ALIVE = "event in ('add', 'change')"
-
-
-def _plain_states(clock: BatchClock) -> str:
-    """Select the signs of life of states that nobody has described."""
-    rows = select("{events}", "*", where=f"event in {SIGNS} and {_IS_STATE}")
-    nothing = [f"cast(null as {column.type}) as {column.name}" for column in _DESCRIPTION]
-    return select(clock.join_epochs(rows), "*", KEY, *nothing)
-
-
-def _described_states(alarms: tuple[Alarm, ...], clock: BatchClock, *, has_known: bool) -> str:
-    """Select the signs of life of states with the members of the description that was valid then."""
+def _described_states(
+    alarms: tuple[Alarm, ...], events: DataFrame, clock: BatchClock, known: DataFrame | None, has_schemas: bool
+) -> DataFrame:
+    """Select the events of states that alarms are about, with the members of the description that was valid then."""
     # Chosen by path before they are sorted: an alarm for a few states need not sort all of them.
-    is_watched = f"{_IS_STATE} and ({' or '.join(f'coalesce({matches(alarm.rule)}, false)' for alarm in alarms)})"
-    columns = (*_EVENT, Column("schema", "string", ""), Column("carried", "boolean", ""))
-    names = [column.name for column in _EVENT]
-    is_sign = f"event in {(*SIGNS, 'describe')}"
-    rows = select("{events}", *names, SCHEMA, "false as carried", where=f"{is_sign} and {is_watched}")
-    if has_known:
-        rows = f"{rows} union all {select(known_rows(columns), '*', where=is_watched)}"
-    described = with_descriptions(select(clock.join_epochs(rows), "*", KEY))
-    return select(described, "*", *(f"{text} as {name}" for name, text in MEMBERS.items()))
+    is_watched = f"{_IS_STATE} and ({' or '.join(matches(alarm.rule) for alarm in alarms)})"
+    described = known or empty_frame(events.sparkSession, CARRIED["elements"].columns)
+    rows = run("alarm_rows", events=events.where(is_watched), known=described.where(is_watched), cuts=clock.cuts)
+    if has_schemas:
+        return run("descriptions", rows=rows)
+    nothing = [f"cast(null as {column.type}) as {column.name}" for column in _DESCRIPTION if column.name != "unit"]
+    return rows.where("event != 'describe'").selectExpr("*", *nothing)
 
 
-def _seen_rows(alarms: tuple[Alarm, ...], states: str) -> str:
-    """Select a row for each alarm and event on which something changes for one of the alarms of its path."""
-    # All alarms look at a row in one pass, and what they see is one text such as ``0+,3-``. Rows with the same text as
-    # the one before change nothing, and most rows are left out by that before they are multiplied by alarms.
-    seen = f"concat_ws(',', {', '.join(_seen_by(place, alarm) for place, alarm in enumerate(alarms))}) as seen"
-    value = (f"if({_IS_ALIVE}, {name}, null) as {name}" for name in ("value", "unit"))
-    stale_us = "cast(stale_s * 1e6D as bigint) as stale_us"
-    rows = select(states, "bus", "path", "seq", "ts", *value, "cut_seq", "cut_ts", "key", stale_us, seen)
-    rows = select(rows, "*", where="seen != ''")
-    in_path = "over (partition by key, bus, path order by seq)"
-    rows = select(rows, "*", f"lag(seen) {in_path} as before", f"lag(cut_seq) {in_path} as before_cut")
-    is_news = "before is null or before != seen or before_cut < seq or contains(seen, '~')"
-    rows = select(rows, "*", "explode(split(seen, ',')) as one", where=is_news)
-    rows = select(rows, "* except (one)", "substring(one, -1, 1) as sign", "substring(one, 1, length(one) - 1) as n")
-    return _with_cuts(
-        select(
-            rows,
-            *("bus", "path", "seq", "ts", "value", "unit", "cut_seq", "cut_ts", "cast(n as int) as place"),
-            *("sign in ('+', '~') as is_on", "sign = '-' as is_off", "if(sign = '~', stale_us, 0L) as stale_us"),
-            *("false as carried", "false as was_raised"),
-        )
+def _see(alarms: tuple[Alarm, ...], states: DataFrame) -> DataFrame:
+    """Evaluate all conditions in one pass: the column ``seen`` has what each alarm sees of a row, such as ``0+,3-``."""
+    return states.selectExpr(
+        *("bus", "path", "seq", "ts", "key", "cut_seq", "cut_ts"),
+        *(f"if({_IS_ALIVE}, {name}, null) as {name}" for name in ("value", "unit")),
+        "cast(stale_s * 1e6D as bigint) as stale_us",
+        f"concat_ws(',', {', '.join(_seen_by(place, alarm) for place, alarm in enumerate(alarms))}) as seen",
     )
 
 
@@ -310,29 +198,3 @@ def _seen_by(place: int, alarm: Alarm) -> str:
         f"when {_IS_ALIVE} and coalesce({condition(alarm.when)}, false) then '{on}' "
         f"when {off} then '{place}-' else '{place}=' end"
     )
-
-
-def _carried_rows(alarms: tuple[Alarm, ...], clock: BatchClock) -> str:
-    """Turn open alarms into rows to go on from; those that are no longer in the file are forgotten."""
-    # By name, since the order of the alarms in the file may have changed since the last run.
-    places = write_map({alarm.name: str(place) for place, alarm in enumerate(alarms)})
-    rows = select("{carried}", "*", f"{places}[alarm] as place", where="what in ('raised', 'pending')")
-    return _with_cuts(
-        select(
-            clock.join_epochs(select(rows, "*", where="place is not null")),
-            *("bus", "path", "seq", "ts", "value", "unit", "cut_seq", "cut_ts", "place"),
-            *("true as is_on", "false as is_off", "coalesce(stale_us, 0L) as stale_us"),
-            *("true as carried", "what = 'raised' as was_raised"),
-        )
-    )
-
-
-def _with_cuts(rows: str) -> str:
-    """Add to each row that a cut follows the end that the cut is for everything."""
-    own = "struct(seq, ts, value, unit, is_on, is_off, stale_us, carried, was_raised)"
-    cut = (
-        "named_struct('seq', cut_seq, 'ts', cut_ts, 'value', cast(null as string), 'unit', cast(null as string), "
-        "'is_on', false, 'is_off', true, 'stale_us', 0L, 'carried', false, 'was_raised', false)"
-    )
-    both = select(rows, *_KEY, f"explode(if(cut_seq is null, array({own}), array({own}, {cut}))) as row")
-    return select(both, *_KEY, "row.*")

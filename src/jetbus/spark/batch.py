@@ -47,20 +47,20 @@ from pyspark.sql.types import StructType
 
 from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, newest_signals, open_signals
 from jetbus.spark.carried import after_cuts, newest_alarms, only_touched
-from jetbus.spark.clock import CUTS, TIME, BatchClock, Position, batch_clock
-from jetbus.spark.elements import DESCRIBING, closed_elements, element_rows, open_elements
+from jetbus.spark.clock import TIME, BatchClock, Position, batch_clock
+from jetbus.spark.elements import closed_elements, element_rows, open_elements
 from jetbus.spark.expectations import Expectation, Outcome, Watched, kept_condition, quarantined
 from jetbus.spark.footers import WrittenFile, find_files
 from jetbus.spark.maintenance import find_grown, fold
-from jetbus.spark.requests import MINUTE_US, REQUESTS, complete_requests, open_requests, request_rows
+from jetbus.spark.requests import MINUTE_US, complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
 from jetbus.spark.schemas import DOC, TABLES
 from jetbus.spark.sink import STATES_MAX
 from jetbus.spark.spark_errors import DataLoss
-from jetbus.spark.sql_text import persist, quote, run, select, write_map
+from jetbus.spark.sql_text import map_buses, persist, run
 from jetbus.spark.store import Store, day_of, delta_schema
 from jetbus.spark.tables import with_documents, with_values
-from jetbus.spark.timeline import SIGNS, availability, history, open_paths, timeline
+from jetbus.spark.timeline import SIGNS, availability, history, line_rows, open_paths, timeline
 from jetbus.spark.user_stages import OwnStage
 
 __all__ = ["CommittedBatch", "Plan", "fold_tables", "make_batch", "settings_for"]
@@ -86,8 +86,6 @@ WRITE_SETTINGS: Mapping[str, str] = MappingProxyType({"spark.sql.parquet.outputT
 """Settings of the session while any batch is computed: footers have no ranges of the former type of instants."""
 FEW_EVENTS = 200_000
 """The paths of a batch with no more events are sent to every executor, instead of sorting all that was carried."""
-SILENT_EVENTS = ("peer", "gone")
-"""Events that alone are no reason to publish anything: reading from afar makes some."""
 _IS_EVENT = f"(event != '{TIME}')"
 """True for rows that are no time row."""
 _IS_HISTORY = "(event in ('add', 'change') and kind = 'state' and valid_to is not null)"
@@ -331,26 +329,9 @@ class _Batch:
     def _scan(self, source: DataFrame, is_event: str) -> _Scan:
         """Find out how far the batch goes, and what kinds of events it has."""
         self._describe("clock")
-        # Where journals go on after the end of what is read, time rows tell nothing of seqs.
-        told_seq = f"if({_IS_EVENT}, seq, null)" if self.plan.has_end else "seq"
-        is_own = "false" if self.plan.prefix is None else f"startswith(path, {quote(self.plan.prefix + '/')})"
-        is_foreign = "true" if self.plan.prefix is None else f"event not in {SILENT_EVENTS}"
+        args = {"has_end": self.plan.has_end, "prefix": "" if self.plan.prefix is None else f"{self.plan.prefix}/"}
         marked = source.selectExpr("*", f"{is_event} as is_event")
-        # One pass tells what kinds of events there are. Stages that have none start no job.
-        counted = select(
-            "{rows}",
-            *("bus", "max(unix_micros(ts)) as us", f"min({told_seq}) as first_seq", f"max({told_seq}) as last_seq"),
-            "count_if(is_event) as events",
-            f"count_if(is_event and event in {SIGNS}) as signs",
-            "count_if(is_event and event in ('add', 'remove')) as stays",
-            f"count_if(is_event and event in {DESCRIBING}) as describes",
-            """count_if(is_event and event in ('add', 'describe') and contains(detail, '"schema"')) as schemas""",
-            f"count_if(is_event and event in {REQUESTS}) as requests",
-            f"count_if(is_event and not coalesce({is_own}, false) and {is_foreign}) as foreign",
-            f"max(if(is_event and event in {CUTS}, seq, null)) as cut_seq",
-            group="bus",
-        )
-        return self._scanned([row.asDict() for row in run(counted, rows=marked).collect()])
+        return self._scanned([row.asDict() for row in run("batch_contents", args, rows=marked).collect()])
 
     def _scanned(self, counted: list[dict[str, Any]]) -> _Scan:
         positions: dict[str, Position] = {}
@@ -393,10 +374,9 @@ class _Batch:
         self, rows: DataFrame, scanned: _Scan, otherwise: str = "false", by: Sequence[str] = SIGNS
     ) -> DataFrame:
         """Keep what was carried of the paths that this batch has events of."""
-        hint = "broadcast" if scanned.events <= FEW_EVENTS else ""
-        if self.is_small:
-            hint = "shuffle_hash"  # without a shuffle where both sides are one partition
-        return only_touched(rows, self._events, scanned.cut_buses, by=by, hint=hint, otherwise=otherwise)
+        touching = self._events.where(f"event in {tuple(by)}")
+        few = scanned.events <= FEW_EVENTS
+        return only_touched(rows, touching, scanned.cut_buses, few=few, is_pending=otherwise)
 
     # -- stages
 
@@ -441,7 +421,7 @@ class _Batch:
         if carried is not None:
             carried = self._touched(after_cuts(carried, self.before), scanned)
         line = timeline(self._events, clock, carried, self._known, has_schemas=self._has_schemas)
-        rows = self._needed_rows(line)
+        rows = line_rows(line)
         jobs: list[Job] = []
         if self.is_small:
             rows = self._persist(rows)
@@ -454,14 +434,6 @@ class _Batch:
         if scanned.stays or scanned.cut_buses:
             jobs.append(lambda: self.write("availability", availability(line.where("valid_to is not null"))))
         _run_all([lambda: self._make_rollups(history(line), clock), *jobs])
-
-    def _needed_rows(self, line: DataFrame) -> DataFrame:
-        """Select the rows of history from a timeline, and those that other tables need."""
-        is_value = "event in ('add', 'change')"
-        names = {"valid_from": "ts as valid_from", "stay": f"if({is_value}, stay, null) as stay"}
-        columns = [names.get(name, name) for name in (*TABLES["history"].names, "kind", "stay", "is_last", "carried")]
-        where = f"({is_value} and kind = 'state') or stay is not null or is_last"
-        return run(select("{line}", *columns, where=where), line=line)
 
     def _make_rollups(self, values: DataFrame | None, clock: BatchClock) -> None:
         # Only sizes of which a window ends now need the parts that were carried; those of others are just added to.
@@ -560,5 +532,4 @@ def settings_for(spark: SparkSession, *, is_small: bool) -> Iterator[None]:
 
 def after_seqs(rows: DataFrame, seqs: Mapping[str, int]) -> DataFrame:
     """Leave out events that are in the tables already; time rows stay."""
-    known = write_map({bus: f"{seq}L" for bus, seq in seqs.items()})
-    return run(select("{rows}", "*", where=f"not {_IS_EVENT} or seq > coalesce({known}[bus], -1)"), rows=rows)
+    return run("new_events", {"last_seqs": map_buses(seqs)}, rows=rows)

@@ -40,7 +40,7 @@ from jetbus.spark.schemas import TABLES, Table
 from jetbus.spark.sink import STATES_MAX, Publisher, plain
 from jetbus.spark.spark_errors import BadOption
 from jetbus.spark.spark_session import ui_address
-from jetbus.spark.sql_text import quote, run, select
+from jetbus.spark.sql_text import quote
 from jetbus.spark.user_stages import OwnStage
 
 if TYPE_CHECKING:
@@ -199,13 +199,12 @@ class Publishing:
         self, rows: DataFrame, key: tuple[str, ...], order: str, columns: tuple[str, ...]
     ) -> list[dict[str, Any]]:
         """Collect the last row of each key, those below our own prefix left out."""
-        text = select(
-            "{rows}",
-            *(*key, f"max_by(struct({', '.join(columns)}), {order}) as rest"),
-            where=f"path is not null and not startswith(path, {quote(self.prefix + '/')})",
-            group=", ".join(key),
+        newest = (
+            rows.where(f"path is not null and not startswith(path, {quote(self.prefix + '/')})")
+            .groupBy(*key)
+            .agg(F.expr(f"max_by(struct({', '.join(columns)}), {order})").alias("rest"))
         )
-        found = run(f"{select(text, *key, 'rest.*')} limit {STATES_MAX + 1}", rows=rows).collect()
+        found = newest.select(*key, "rest.*").limit(STATES_MAX + 1).collect()
         return [row.asDict() for row in found]
 
 

@@ -28,8 +28,9 @@ from jetbus.spark.clock import TIME, read_clock
 from jetbus.spark.elements import closed_elements, element_rows
 from jetbus.spark.journals import open_place
 from jetbus.spark.requests import complete_requests, request_rows
-from jetbus.spark.schemas import DOC, JOURNAL, schema_of
+from jetbus.spark.schemas import JOURNAL, schema_of
 from jetbus.spark.spark_errors import BadOption
+from jetbus.spark.sql_text import run
 
 __all__ = [
     "alarms",
@@ -80,26 +81,12 @@ def with_values(journal: DataFrame) -> DataFrame:
         missing = [column.name for column in JOURNAL if column.name not in journal.columns]
         if missing:
             raise BadOption("columns", f"a journal has {', '.join(missing)} as well; read it without .schema()")
-    first, number = "substring(value, 1, 1)", "try_cast(value as double)"
-    escaped = "get_json_object(concat('[', value, ']'), '$[0]')"
-    plain = "substring(value, 2, length(value) - 2)"
-    # The journal has a word, or an object with a reason: the tables have the word.
-    level = "if(startswith(quality, '{'), get_json_object(quality, '$.level'), quality) as quality"
-    # JSON allows 1e999, which as a double is infinite and no number here. Most texts have no escapes: to cut off the
-    # quotes is much cheaper than to parse them.
-    typed = journal.selectExpr(
-        *[level if column.name == "quality" else column.name for column in JOURNAL],
-        f"if(abs({number}) < double('infinity'), {number}, null) as num",
-        rf"if({first} = '\"', if(contains(value, '\\'), {escaped}, {plain}), null) as text",
-        "case value when 'true' then true when 'false' then false end as flag",
-    )
-    return with_documents(typed)
+    return with_documents(run("events", journal=journal))
 
 
-def with_documents(rows: DataFrame) -> DataFrame:
+def with_documents(events: DataFrame) -> DataFrame:
     """Add the column ``doc`` to events as they are on disk."""
-    is_document = "substring(value, 1, 1) in ('{', '[')"
-    return rows.selectExpr("*", f"if({is_document}, try_parse_json(value), null) as {DOC.name}")
+    return run("documents", events=events)
 
 
 def _typed(log: DataFrame) -> DataFrame:
