@@ -18,6 +18,8 @@ import pytest
 from argon2 import PasswordHasher
 
 import jetbus
+from jetbus.daemon.config import Address, AddressInUse
+from jetbus.daemon.daemon import _bind
 from support.daemon import COMMAND, Daemon
 from support.rawws import CLOSE, PING, PONG, TEXT, RawWebSocket, frame, upgrade
 from support.wire import Closed, TcpWire, UnixWire, WebSocketWire, Wire
@@ -106,6 +108,19 @@ def test_an_address_in_use(start_daemon: StartDaemon, transport: str) -> None:
     assert "in use" in received
     with daemon.connect(transport) as peer:
         assert peer.result("echo", {}) == {}
+
+
+def test_daemons_that_start_at_once() -> None:
+    """Of two daemons that have bound the same port at the same time, the one that comes second is told so."""
+    with socket.socket() as rival:
+        rival.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        rival.bind(("127.0.0.1", 0))
+        (bound,) = _bind("tcp", Address(*rival.getsockname()))
+        with bound, pytest.raises(OSError, match="in use"):
+            rival.listen()
+        rival.listen()
+        with pytest.raises(AddressInUse, match=r"cannot listen on tcp 127\.0\.0\.1:.*in use"):
+            _bind("tcp", Address(*rival.getsockname()))
 
 
 @pytest.fixture

@@ -235,15 +235,11 @@ class Daemon:
         for sock in socks:
             make = partial(face, self, kind)
             # One server per socket, because the two loopback addresses are two sockets.
-            try:
-                if self._tls is not None:
-                    sock.setblocking(False)
-                    sock.listen(BACKLOG)
-                    self._servers.append(TlsServer(self, sock, lambda: self._tls, make))
-                else:
-                    self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG))
-            except OSError as problem:
-                raise _cannot_listen(kind, address, problem) from None
+            if self._tls is not None:
+                sock.setblocking(False)
+                self._servers.append(TlsServer(self, sock, lambda: self._tls, make))
+            else:
+                self._servers.append(await self.loop.create_server(make, sock=sock, backlog=BACKLOG))
         host, port = socks[0].getsockname()[:2]
         return str(Address(host, port))
 
@@ -555,6 +551,8 @@ def _bind_one(host: str, port: int, family: int) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         keep_alive(sock)  # and with it every connection that it accepts
         sock.bind((host, port))
+        # Another daemon may be bound to the same port and listen first. The servers of uvloop would not say so.
+        sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise

@@ -34,8 +34,6 @@ class RadarProcess:
         missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(f"radar needs {', '.join(missing)}; install it with pip install 'jetbus[radar]'")
-        for sock in socks:
-            sock.listen(128)
         self._socks = list(socks)
         self._words = ["--url", find_url(config, listening)]
         for origin in config.ws_origins:
