@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,8 +25,9 @@ from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.journal.log import Log
 from jetbus.journal.segment import EVENTS, SCHEMA, JournalRow
+from jetbus.journal.source import NODE, without_value_tests
 from jetbus.json_types import Json, JsonObject
-from jetbus.paths import DAEMON_NODE, is_daemons
+from jetbus.paths import is_daemons
 from jetbus.rules import EVERYTHING, Rule
 from jetbus.wire import binary, jsonrpc
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-NODE = f"{DAEMON_NODE}/journal"
 ARROW = "application/vnd.apache.arrow.stream"
 REPLAY_BYTES = 1 << 20
 """Bytes of a page of a replay; it ends with the event that crosses them."""
@@ -371,7 +370,7 @@ def _translate_errors(read: Callable[[], Result]) -> Result:
 
 def _without_value_tests(rule: Rule) -> Rule | None:
     """Return the path part of a rule; None if it matches every path."""
-    path_rule = replace(rule, value=(), sort=None)
+    path_rule = without_value_tests(rule)
     return None if path_rule == EVERYTHING else path_rule
 
 

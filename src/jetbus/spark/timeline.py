@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from jetbus.journal.events import TREE_EVENTS
 from jetbus.spark.clock import BatchClock
 from jetbus.spark.schemas import CARRIED
 from jetbus.spark.sql_text import empty_frame, run
 
 __all__ = ["SIGNS", "availability", "history", "line_rows", "open_paths", "timeline"]
 
-SIGNS = ("add", "change", "remove")
+SIGNS = TREE_EVENTS
 """The events that are signs of life of a path, or its end."""
 
 
