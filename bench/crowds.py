@@ -94,7 +94,10 @@ def read_until(socks: dict[socket.socket, int]) -> None:
         while socks:
             for key, _ in selector.select():
                 ready: Any = key.fileobj
-                socks[ready] -= len(ready.recv(1 << 20)) or sys.maxsize
+                data = ready.recv(1 << 20)
+                if not data:
+                    raise ConnectionError("the daemon closed the connection of a dashboard")
+                socks[ready] -= len(data)
                 if socks[ready] <= 0:
                     selector.unregister(ready)
                     del socks[ready]
