@@ -19,7 +19,7 @@ import jetbus
 from jetbus.radar.app import RadarSettings
 from jetbus.radar.limits import QUESTIONS_PER_ADDRESS, QUESTIONS_WAITING_MAX, Questions, TooManyQuestions
 from jetbus.radar.logins import HistorySource, Login
-from jetbus.radar.mirror import BusAddress
+from jetbus.radar.mirror import BusMirror
 from jetbus.radar.server import ServerSettings, make_server
 from jetbus.radar.tab import PENDING_MAX, REQUESTS_AT_A_TIME, TREE_CHUNK, TabSession
 from jetbus.testing import RunningDaemon, running_daemon
@@ -183,7 +183,7 @@ def test_a_tree_that_nobody_reads(bus: RunningDaemon) -> None:
             await reads.wait()
             messages.put_nowait(json.loads(text))
 
-        session = TabSession(Login(None, BusAddress(bus.url, {}), HistorySource(refuse_to_open)), send)
+        session = TabSession(Login(None, lambda: BusMirror(bus.url, {}), HistorySource(refuse_to_open)), send)
         running = asyncio.create_task(session.run())
         async with jetbus.PeerAsync(bus.url) as owner:
             await asyncio.gather(*(owner.add_state(f"new/{number}", 0) for number in range(PENDING_MAX + 1)))
@@ -234,7 +234,7 @@ def test_requests_of_one_tab(bus: RunningDaemon) -> None:
 
         async with jetbus.PeerAsync(bus.url) as owner:
             await owner.add_method("work", work)
-            session = TabSession(Login(None, BusAddress(bus.url, {}), HistorySource(refuse_to_open)), send)
+            session = TabSession(Login(None, lambda: BusMirror(bus.url, {}), HistorySource(refuse_to_open)), send)
             tasks = [asyncio.create_task(session.run()), asyncio.create_task(session.serve(read))]
             for _ in range(REQUESTS_AT_A_TIME):
                 await at_work.acquire()

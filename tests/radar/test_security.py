@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from jetbus.radar.logins import HistorySource, Login, Logins, NoHistory
-from jetbus.radar.mirror import BusAddress
+from jetbus.radar.mirror import BusMirror
 from jetbus.radar.security import is_allowed_host, is_allowed_origin
 
 LOCAL, ABROAD = ("127.0.0.1", 11128), ("192.168.1.5", 11128)
@@ -72,7 +72,7 @@ def refuse_to_open() -> Any:
 
 
 def make_login(user: str) -> Login:
-    return Login(user, BusAddress(None, {}), HistorySource(refuse_to_open))
+    return Login(user, lambda: BusMirror(None, {}), HistorySource(refuse_to_open))
 
 
 def test_logins_have_limits() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jetbus.peer import PeerAsync
+    from jetbus.peer.address import DaemonAddress
     from jetbus.peer.simple import SimplePeer
 
 NAME_CHARS_MAX = 64
@@ -36,7 +37,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Target:
-    """Address and login of a daemon. A ``url`` of None is the default address of peers."""
+    """The bus of a command: what options, environment and contexts say of it."""
 
     url: str | None = None
     user: str | None = None
@@ -55,11 +56,16 @@ class Target:
             raise usage_error(str(problem)) from None
 
     @property
+    def address(self) -> DaemonAddress:
+        """Address and login, for those who connect by themselves."""
+        from jetbus.peer.address import DaemonAddress
+
+        return DaemonAddress(self.url, self.user, self.password)
+
+    @property
     def shown_url(self) -> str:
         """URL without its password."""
-        from jetbus.peer.address import read_urls
-
-        return ", ".join(map(str, read_urls(self.url)))
+        return str(self.address)
 
     def connect(self, name: str = "jet") -> SimplePeer:
         """Connect for a few requests, without an event loop."""

@@ -21,7 +21,7 @@ from jetbus.cli.arguments import read_value
 from jetbus.cli.exit_codes import Failure, escape
 from jetbus.errors import JetError, NotConnected, TimedOut
 from jetbus.json_types import Json, JsonObject
-from jetbus.peer.address import read_url
+from jetbus.peer.address import DaemonAddress, read_url
 
 if TYPE_CHECKING:
     from jetbus.peer import Event, PeerAsync
@@ -36,25 +36,26 @@ SET_S, EXEC_S, OWN_S = 2.71828182846, 10.0, 3.1415927
 TYPES = "bool|int|double|string|json"
 
 
-class ToolAddress(NamedTuple):
-    """Address of a daemon: a URL, and the text that jetpeer prints for it."""
-
-    url: str | None
-    shown: str
-
-
-def make_address(host: str, port: int) -> ToolAddress:
+def make_address(host: str, port: int) -> DaemonAddress:
     """Return the address of a host and port; port 0 means a Unix socket."""
     if port == 0:
-        return ToolAddress(f"unix://@{host}", host)
-    return ToolAddress(f"jet://{f'[{host}]' if ':' in host else host}:{port}", f"tcp: {host}:{port}")
+        return DaemonAddress(f"unix://@{host}")
+    return DaemonAddress(f"jet://{f'[{host}]' if ':' in host else host}:{port}")
 
 
-def _choose_address(words: list[str], built_in: ToolAddress, port: int = 0) -> ToolAddress:
+def _choose_address(words: list[str], built_in: DaemonAddress, port: int = 0) -> DaemonAddress:
     """Return the address in the first two words; ``port`` is used if there is only a host."""
     if words:
         return make_address(words[0], read_int(words[1]) if len(words) > 1 else port)
-    return ToolAddress(None, str(read_url())) if os.environ.get("JET_URL") else built_in
+    return DaemonAddress() if os.environ.get("JET_URL") else built_in
+
+
+def _show_address(where: DaemonAddress) -> str:
+    """Return an address as jetpeer prints it, unless it is that of the environment."""
+    endpoint = read_url(where.url)
+    if where.url is None:
+        return str(endpoint)
+    return endpoint.path.removeprefix("@") if endpoint.transport == "unix" else f"tcp: {endpoint.host}:{endpoint.port}"
 
 
 # -- values
@@ -152,14 +153,14 @@ def print_error(text: str) -> None:
 # -- tools that ask once
 
 
-def _ask_once(where: ToolAddress, name: str, ask: Callable[[SimplePeer], object], failed: int) -> int:
+def _ask_once(where: DaemonAddress, name: str, ask: Callable[[SimplePeer], object], failed: int) -> int:
     """Connect, send requests and return the exit code; ``failed`` is the code for an error."""
     from jetbus.peer.simple import SimplePeer
 
     try:
         peer = SimplePeer(where.url, name=name)
     except JetError:
-        print_error(f"jet peerAsync could not connect to jetd ({where.shown})!")
+        print_error(f"jet peerAsync could not connect to jetd ({_show_address(where)})!")
         return failed
     with peer:
         try:
@@ -245,7 +246,7 @@ def jetexec(words: list[str]) -> int:
 # -- tools that stay
 
 
-def _stay_connected(where: ToolAddress, name: str, work: Callable[[PeerAsync], Awaitable[bool]], failed: int) -> int:
+def _stay_connected(where: DaemonAddress, name: str, work: Callable[[PeerAsync], Awaitable[bool]], failed: int) -> int:
     """Connect and stay until Ctrl-C; ``work`` runs first, and returns False if it failed."""
     import asyncio
 
@@ -257,7 +258,7 @@ def _stay_connected(where: ToolAddress, name: str, work: Callable[[PeerAsync], A
         try:
             await peer.connect()
         except JetError:
-            print_error(f"jet peerAsync could not connect to jetd ({where.shown})!")
+            print_error(f"jet peerAsync could not connect to jetd ({_show_address(where)})!")
             return failed
         async with peer:
             if not await work(peer):

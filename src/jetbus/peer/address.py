@@ -1,4 +1,6 @@
-"""Addresses of daemons: the URLs that a peer understands.
+"""Addresses of daemons: the URLs that a peer understands, and the login there.
+
+``DaemonAddress`` is what users, options and files name. Each URL in it is an ``Endpoint``, a place to connect to.
 
     jet://HOST:PORT   TCP, port 11122 unless given        ws://HOST:PORT/PATH    WebSocket, port 11123
     jets://HOST:PORT  the same with TLS                   wss://HOST:PORT/PATH   the same with TLS
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -30,8 +33,8 @@ _TLS = {"jet": "jets", "ws": "wss", "jetb": "jetbs", "jetb+ws": "jetb+wss"}
 _SCHEMES = "jet://, jets://, ws://, wss://, unix:// or, for the binary protocol, jetb://"
 
 
-class UrlParts(NamedTuple):
-    """The parts of a URL."""
+class Endpoint(NamedTuple):
+    """A place to connect to: the parts of one URL."""
 
     scheme: str
     host: str = ""
@@ -57,12 +60,12 @@ class UrlParts(NamedTuple):
         """The scheme without the prefix of the binary protocol."""
         return self.scheme.removeprefix(f"{BINARY}+")
 
-    def with_tls_changed(self) -> UrlParts | None:
+    def with_tls_changed(self) -> Endpoint | None:
         """Return the same address with TLS, or without if it has TLS; None for a Unix socket."""
         other = _TLS.get(self.scheme) or {tls: plain for plain, tls in _TLS.items()}.get(self.scheme)
         return None if other is None else self._replace(scheme=other)
 
-    def at_cjet_path(self) -> UrlParts | None:
+    def at_cjet_path(self) -> Endpoint | None:
         """Return the address with cjet's path, to try when a daemon refuses one without a path."""
         return self._replace(path=CJET_PATH) if self.websocket and not self.binary and self.path == "/" else None
 
@@ -71,6 +74,21 @@ class UrlParts(NamedTuple):
             return f"{self.scheme}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True)
+class DaemonAddress:
+    """A daemon and the login there. As text it is the URL, without a password.
+
+    A ``url`` of None is that of ``JET_URL`` or the local daemon. One with several addresses names all of them.
+    """
+
+    url: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, read_urls(self.url)))
 
 
 class Unreachable(NotConnected):
@@ -85,16 +103,16 @@ ADDRESSES_MAX = 16
 """Addresses of one peer."""
 
 
-def read_url(url: str | None = None) -> UrlParts:
+def read_url(url: str | None = None) -> Endpoint:
     """Parse a URL; the first one if there are several. Without one, use ``JET_URL``; without that, the local daemon.
 
     >>> read_url("jet://plant")
-    UrlParts(scheme='jet', host='plant', port=11122, path='', user=None, password=None)
+    Endpoint(scheme='jet', host='plant', port=11122, path='', user=None, password=None)
     """
     return read_urls(url)[0]
 
 
-def read_urls(url: str | None = None) -> tuple[UrlParts, ...]:
+def read_urls(url: str | None = None) -> tuple[Endpoint, ...]:
     """Parse URLs that are separated by commas.
 
     >>> [str(one) for one in read_urls("jet://a,b:11125,ws://c")]
@@ -114,7 +132,7 @@ _ANOTHER_URL = re.compile(r",\s*(?=[a-z+]+://)")
 """A comma before a scheme: the text after it is a URL of its own."""
 
 
-def _read_group(url: str) -> list[UrlParts]:
+def _read_group(url: str) -> list[Endpoint]:
     """Parse a URL that may have several hosts."""
     scheme, found, rest = url.partition("://")
     if scheme in ("unix", f"{BINARY}+unix") or "," not in rest + scheme:
@@ -125,7 +143,7 @@ def _read_group(url: str) -> list[UrlParts]:
     return [_read_one(f"{scheme}{login}{at}{host.strip()}{slash}{path}") for host in hosts.split(",")]
 
 
-def _read_one(url: str) -> UrlParts:
+def _read_one(url: str) -> Endpoint:
     scheme, found, rest = url.partition("://")
     if not found:
         # ``host:port`` alone means TCP.
@@ -133,7 +151,7 @@ def _read_one(url: str) -> UrlParts:
     if scheme in ("unix", f"{BINARY}+unix"):
         if not rest.strip("@/"):
             raise ValueError(f"{url!r} names no socket; use unix:///path/of/socket or unix://@name")
-        return UrlParts(scheme, path=rest)
+        return Endpoint(scheme, path=rest)
     if scheme not in _PORTS:
         raise ValueError(f"{url!r} is not the address of a daemon; use {_SCHEMES}")
     parts = urlsplit(f"{scheme}://{rest}")
@@ -149,13 +167,13 @@ def _read_one(url: str) -> UrlParts:
     path = (parts.path or "/") + (parts.query and f"?{parts.query}") if scheme.endswith(("ws", "wss")) else ""
     user = None if parts.username is None else unquote(parts.username)
     password = None if parts.password is None else unquote(parts.password)
-    return UrlParts(scheme, parts.hostname, port, path, user, password)
+    return Endpoint(scheme, parts.hostname, port, path, user, password)
 
 
 # -- why no daemon could be reached
 
 
-def explain_failure(address: UrlParts, error: Exception, option: str = "url") -> str:
+def explain_failure(address: Endpoint, error: Exception, option: str = "url") -> str:
     """Describe a connection that could not be made: the cause, and the next step."""
     # SSLError names the cause in its reason; its other texts name lines of OpenSSL.
     reason = str(getattr(error, "reason", None) or "")
@@ -168,7 +186,7 @@ def explain_failure(address: UrlParts, error: Exception, option: str = "url") ->
     return f"no daemon at {address} ({cause}); start one with `jetd`, or give its {option}"
 
 
-def _explain_certificate(address: UrlParts, problem: str) -> str:
+def _explain_certificate(address: Endpoint, problem: str) -> str:
     text = f"the certificate of the daemon at {address} is not trusted: {problem}"
     if "mismatch" in problem:
         return f"{text}; connect by a name that is in the certificate"
@@ -185,19 +203,19 @@ def describe_failures(problems: list[NotConnected]) -> NotConnected:
     return kind(f"none of {len(problems)} addresses has a daemon: " + "; ".join(map(str, problems)))
 
 
-def explain_silence(address: UrlParts, within_s: float) -> str:
+def explain_silence(address: Endpoint, within_s: float) -> str:
     """Describe a daemon that was connected to and did not answer in time."""
     text = f"no answer from a daemon at {address} within {within_s:g} s"
     return f"{text}; {suggest_tls(address)}is that a Jet daemon?"
 
 
-def explain_closing(address: UrlParts) -> str:
+def explain_closing(address: Endpoint) -> str:
     """Describe a connection that was closed before the daemon had answered anything."""
     text = f"{address} closed the connection before it answered"
     return f"{text}; {suggest_tls(address)}is that a Jet daemon?"
 
 
-def suggest_tls(address: UrlParts) -> str:
+def suggest_tls(address: Endpoint) -> str:
     """Return the advice to use TLS, for an address without; a daemon with TLS closes such connections at once."""
     other = None if address.tls else address.with_tls_changed()
     return "" if other is None else f"if it speaks TLS, use {other}; otherwise, "

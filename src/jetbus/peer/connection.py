@@ -47,9 +47,9 @@ from weakref import WeakSet
 from jetbus.errors import ConnectionLost, JetError, NotConnected, Occupied
 from jetbus.json_types import JsonObject
 from jetbus.peer.address import (
+    Endpoint,
     NoAnswer,
     Unreachable,
-    UrlParts,
     describe_failures,
     explain_closing,
     explain_failure,
@@ -302,7 +302,7 @@ class PeerConnection:
                 problems.append(problem)
         raise describe_failures(problems)
 
-    def _use_address(self, address: UrlParts) -> None:
+    def _use_address(self, address: Endpoint) -> None:
         if address != self._address:
             self._address = address
             self._session.forget_lengths()

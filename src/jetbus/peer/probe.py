@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jetbus.errors import JetError
-from jetbus.peer.address import CJET_PATH, UrlParts
+from jetbus.peer.address import CJET_PATH, Endpoint
 from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _UPGRADE = (
 _NAMES = {"jet": "Jet in JSON", "ws": "Jet by WebSocket", "jetb": "Jet's binary protocol"}
 
 
-def suggest_address(address: UrlParts) -> str | None:
+def suggest_address(address: Endpoint) -> str | None:
     """Return the advice to use the address under which a daemon answers there; None if none does."""
     for use_tls in (False,) if address.transport == "unix" else (address.tls, not address.tls):
         for name in ("jetb", "jet", "ws"):
@@ -48,16 +48,16 @@ def suggest_address(address: UrlParts) -> str | None:
     return None
 
 
-def _make_address(address: UrlParts, name: str, use_tls: bool) -> UrlParts | None:
+def _make_address(address: Endpoint, name: str, use_tls: bool) -> Endpoint | None:
     """Return the address with another protocol."""
     if address.transport == "unix":
         return None if name == "ws" else address._replace(scheme="unix" if name == "jet" else "jetb+unix")
     scheme = {"jet": "jets", "ws": "wss", "jetb": "jetbs"}[name] if use_tls else name
     path = (address.path or "/") if name == "ws" else ""
-    return UrlParts(scheme, address.host, address.port, path)
+    return Endpoint(scheme, address.host, address.port, path)
 
 
-def _answers(address: UrlParts) -> bool:
+def _answers(address: Endpoint) -> bool:
     """Return True if a daemon answers in the protocol of an address."""
     try:
         with _open(address) as sock:
@@ -70,7 +70,7 @@ def _answers(address: UrlParts) -> bool:
         return False
 
 
-def _answers_upgrade(sock: socket.socket, address: UrlParts, path: str) -> bool:
+def _answers_upgrade(sock: socket.socket, address: Endpoint, path: str) -> bool:
     sock.sendall((_UPGRADE % (path, address.host)).encode())
     answer = sock.recv(ANSWER_BYTES_MAX)
     if answer.startswith(b"HTTP/1.1 101"):
@@ -99,7 +99,7 @@ def _read_frames(sock: socket.socket, framing: Framing) -> list[bytes]:
     return StreamDecoder(ANSWER_BYTES_MAX, framing).feed(sock.recv(ANSWER_BYTES_MAX))
 
 
-def _open(address: UrlParts) -> socket.socket:
+def _open(address: Endpoint) -> socket.socket:
     if address.transport == "unix":
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(STEP_S)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from jetbus.errors import JetError, MessageTooLong, NotConnected, NotFound, TimedOut, UnknownService, UserRefused
 from jetbus.json_types import DaemonInfo, Json, JsonObject
 from jetbus.peer.address import (
+    Endpoint,
     NoAnswer,
     Unreachable,
-    UrlParts,
     describe_failures,
     explain_closing,
     explain_failure,
@@ -87,7 +87,7 @@ class StreamSocket:
 class WebSocket:
     """WebSocket: a text frame per message, or a binary frame with a length and a payload."""
 
-    def __init__(self, address: UrlParts, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, address: Endpoint, tls: ssl.SSLContext | None) -> None:
         # Here and not at the top, because most commands use a plain socket.
         from websockets.exceptions import InvalidHandshake, InvalidMessage, WebSocketException
         from websockets.sync.client import connect
@@ -97,7 +97,7 @@ class WebSocket:
         self._is_binary = address.binary
         subprotocol = Subprotocol("jet-binary" if address.binary else "jet")
 
-        def open_at(address: UrlParts) -> Any:
+        def open_at(address: Endpoint) -> Any:
             url = str(address._replace(scheme=address.transport))
             return connect(url, ssl=tls, subprotocols=[subprotocol], open_timeout=CONNECT_S, max_size=MESSAGE_BYTES_MAX)
 
@@ -140,7 +140,7 @@ class WebSocket:
 SimpleTransport: TypeAlias = StreamSocket | WebSocket
 
 
-def _open(address: UrlParts, tls: ssl.SSLContext | None) -> SimpleTransport:
+def _open(address: Endpoint, tls: ssl.SSLContext | None) -> SimpleTransport:
     if address.tls and tls is None:
         import ssl
 
@@ -154,7 +154,7 @@ def _open(address: UrlParts, tls: ssl.SSLContext | None) -> SimpleTransport:
     return transport
 
 
-def _check_greeting(transport: SimpleTransport, address: UrlParts) -> None:
+def _check_greeting(transport: SimpleTransport, address: Endpoint) -> None:
     """Read how a daemon that speaks the binary protocol introduces itself."""
     from jetbus.peer.binary import check_version
 
@@ -169,7 +169,7 @@ def _check_greeting(transport: SimpleTransport, address: UrlParts) -> None:
         ) from None
 
 
-def _open_socket(address: UrlParts, tls: ssl.SSLContext | None) -> socket.socket:
+def _open_socket(address: Endpoint, tls: ssl.SSLContext | None) -> socket.socket:
     if address.transport == "unix":
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(CONNECT_S)
@@ -255,7 +255,7 @@ class SimplePeer:
                 problems.append(problem)
         raise describe_failures(problems)
 
-    def _open_at(self, address: UrlParts, tls: ssl.SSLContext | None, name: str) -> None:
+    def _open_at(self, address: Endpoint, tls: ssl.SSLContext | None, name: str) -> None:
         self._address, self.url = address, str(address)
         user, password = self._login
         self.user = address.user if user is None else user

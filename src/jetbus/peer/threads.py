@@ -37,7 +37,7 @@ from typing import Any, Never, Self, cast
 
 from jetbus.errors import JetError, NotConnected
 from jetbus.loops import new_loop
-from jetbus.peer.address import UrlParts
+from jetbus.peer.address import Endpoint
 from jetbus.peer.aio import PeerAsync
 from jetbus.peer.arguments import check_callback, refuse_pickling, refuse_positional
 from jetbus.peer.buffer import Buffer
@@ -210,7 +210,7 @@ class SharedPeer(PeerAsync):
     def session(self) -> SharedSession:
         return self._session
 
-    def _use_address(self, address: UrlParts) -> None:
+    def _use_address(self, address: Endpoint) -> None:
         super()._use_address(address)
         self._encrypted = address.tls
 

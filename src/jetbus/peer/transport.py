@@ -24,7 +24,7 @@ from websockets.uri import parse_uri
 
 from jetbus.errors import JetError, NotConnected
 from jetbus.loops import keep_alive
-from jetbus.peer.address import BINARY, NoAnswer, UrlParts, explain_closing, suggest_tls
+from jetbus.peer.address import BINARY, Endpoint, NoAnswer, explain_closing, suggest_tls
 from jetbus.peer.binary import check_version
 from jetbus.wire.framing import BINARY_STREAM, STREAM, StreamDecoder
 
@@ -42,7 +42,7 @@ class HandshakeRefused(NotConnected):
 class Transport(asyncio.Protocol):
     """One connection. ``on_payloads`` gets the payloads that arrive, ``on_lost`` is called once at the end."""
 
-    def __init__(self, address: UrlParts, on_payloads: OnPayloads, on_lost: OnLost) -> None:
+    def __init__(self, address: Endpoint, on_payloads: OnPayloads, on_lost: OnLost) -> None:
         self._address = address
         self._on_payloads = on_payloads
         self._on_lost = on_lost
@@ -125,7 +125,7 @@ class Transport(asyncio.Protocol):
 class StreamTransport(Transport):
     """TCP, TLS or Unix socket: a length before each payload."""
 
-    def __init__(self, address: UrlParts, on_payloads: OnPayloads, on_lost: OnLost) -> None:
+    def __init__(self, address: Endpoint, on_payloads: OnPayloads, on_lost: OnLost) -> None:
         super().__init__(address, on_payloads, on_lost)
         self._decoder = StreamDecoder(MESSAGE_BYTES_MAX, self._framing)
 
@@ -161,7 +161,7 @@ class StreamTransport(Transport):
 class WebSocketTransport(Transport):
     """WebSocket: a text frame per message, or a binary frame that has a length before the payload, too."""
 
-    def __init__(self, address: UrlParts, on_payloads: OnPayloads, on_lost: OnLost) -> None:
+    def __init__(self, address: Endpoint, on_payloads: OnPayloads, on_lost: OnLost) -> None:
         super().__init__(address, on_payloads, on_lost)
         uri = parse_uri(str(address).removeprefix(f"{BINARY}+"))
         subprotocol = Subprotocol("jet-binary" if address.binary else "jet")
@@ -247,7 +247,7 @@ async def _open_unix_socket(path: str) -> socket.socket:
 
 
 async def open_transport(
-    address: UrlParts, tls: ssl.SSLContext | None, on_payloads: OnPayloads, on_lost: OnLost
+    address: Endpoint, tls: ssl.SSLContext | None, on_payloads: OnPayloads, on_lost: OnLost
 ) -> Transport:
     """Connect to a daemon."""
     try:
@@ -264,7 +264,7 @@ async def open_transport(
 
 
 async def _open_at(
-    address: UrlParts, tls: ssl.SSLContext | None, on_payloads: OnPayloads, on_lost: OnLost
+    address: Endpoint, tls: ssl.SSLContext | None, on_payloads: OnPayloads, on_lost: OnLost
 ) -> Transport:
     loop = asyncio.get_running_loop()
     kind = WebSocketTransport if address.websocket else StreamTransport

@@ -33,7 +33,7 @@ from jetbus.radar.archive import BusArchive, LocalArchive
 from jetbus.radar.history import ArchiveHistory
 from jetbus.radar.limits import Questions, TooManyQuestions
 from jetbus.radar.logins import COOKIE, HistorySource, Login, Logins, NoHistory
-from jetbus.radar.mirror import BusAddress
+from jetbus.radar.mirror import BusMirror
 from jetbus.radar.openapi import OPENAPI
 from jetbus.radar.security import SecurityHeaders, is_allowed_origin
 from jetbus.radar.tab import TabSession
@@ -132,7 +132,7 @@ class _Radar:
 
     def _make_login(self, user: str | None, options: dict[str, Any]) -> Login:
         source = self._shared or HistorySource(lambda: BusArchive(self._settings.url, options))
-        return Login(user, BusAddress(self._settings.url, options), source)
+        return Login(user, lambda: BusMirror(self._settings.url, options), source)
 
     def find_login(self, connection: HTTPConnection) -> Login:
         """Return the login of a browser's cookie, or that of Radar itself."""

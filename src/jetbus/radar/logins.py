@@ -19,7 +19,7 @@ from jetbus.errors import JetError
 from jetbus.journal import JournalError
 from jetbus.radar.archive import Archive
 from jetbus.radar.history import ArchiveHistory
-from jetbus.radar.mirror import BusAddress, BusMirror, Onlooker
+from jetbus.radar.mirror import BusMirror, Onlooker
 
 log = logging.getLogger("jetbus.radar")
 
@@ -87,17 +87,17 @@ class HistorySource:
 class Login:
     """Way of a browser to the bus: the mirror that its tabs share, and its past."""
 
-    def __init__(self, user: str | None, address: BusAddress, history: HistorySource) -> None:
+    def __init__(self, user: str | None, make_mirror: Callable[[], BusMirror], history: HistorySource) -> None:
         self.user = user
         self.history = history
         self.used_at = time.monotonic()
-        self._address = address
+        self._make_mirror = make_mirror
         self._mirror: BusMirror | None = None
 
     def attach(self, tab: Onlooker) -> BusMirror:
         """Return the mirror of this login, which tells the tab of the bus from now on."""
         if self._mirror is None or self._mirror.is_closed:
-            self._mirror = BusMirror(self._address)
+            self._mirror = self._make_mirror()
         self._mirror.attach(tab)
         return self._mirror
 

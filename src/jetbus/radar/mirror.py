@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import re
 import time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from jetbus.errors import JetError
 from jetbus.peer import Event, PeerAsync
@@ -30,13 +30,6 @@ RETRY_S, RETRY_S_MAX = 0.2, 5.0
 
 _ALARM_PATH = re.compile(r"(?:^|/)alarms/[^/]+/[^/]+/(.+)")
 """Path of an alarm that a pipeline publishes: ``PREFIX/alarms/ALARM/BUS/PATH``; the group is the path it is about."""
-
-
-class BusAddress(NamedTuple):
-    """The daemon and how to reach it, as ``PeerAsync`` takes it."""
-
-    url: str | None
-    options: dict[str, Any]
 
 
 class MirrorRow:
@@ -74,11 +67,10 @@ class Onlooker(Protocol):
 class BusMirror:
     """All elements of a bus with their latest values, for the tabs of one login."""
 
-    def __init__(self, address: BusAddress) -> None:
+    def __init__(self, url: str | None, options: dict[str, Any]) -> None:
+        """Follow the bus at a URL; the options are those of its peer."""
         self.rows: dict[str, MirrorRow] = {}
-        self.peer = PeerAsync(
-            address.url, name="radar", on_loss=self._on_loss, on_return=self._on_return, **address.options
-        )
+        self.peer = PeerAsync(url, name="radar", on_loss=self._on_loss, on_return=self._on_return, **options)
         self.problem = ""
         """Reason why there is no connection to the daemon, or empty."""
         self.is_closed = False

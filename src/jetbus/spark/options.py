@@ -8,14 +8,14 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jetbus.errors import JetError
 from jetbus.journal.instants import read_instant
 from jetbus.journal.journal_errors import BadInstant
-from jetbus.peer.address import read_url
+from jetbus.peer.address import DaemonAddress, read_urls
 from jetbus.rules import PATH_TESTS, Rule, parse_rule, read_rule
 from jetbus.spark.spark_errors import BadOption
 
@@ -49,18 +49,6 @@ OPTIONS: dict[str, str] = {
 _NAMES = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN = ("paths", "header", "mergeschema", "checkpointlocation", "batchid")
 """Options that Spark itself puts among ours."""
-
-
-@dataclass(frozen=True)
-class DaemonAddress:
-    """A live daemon and our user there. As text it is the address, without password."""
-
-    url: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        return str(read_url(self.url))
 
 
 Place = Path | DaemonAddress
@@ -172,7 +160,7 @@ def _daemons(words: Mapping[str, str]) -> list[DaemonAddress]:
         raise BadOption("url", "it is empty; give the address of a daemon, such as jet://host:11122")
     for url in urls:
         try:
-            read_url(url if isinstance(url, str) else "")
+            read_urls(url if isinstance(url, str) else "")
         except ValueError as problem:
             raise BadOption("url", str(problem)) from problem
     if "password" in words and "user" not in words:

@@ -63,7 +63,6 @@ from pyspark.sql.utils import is_remote
 from jetbus.errors import JetError
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.journal.journal_errors import BadInstant
-from jetbus.peer.address import read_url
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
 from jetbus.spark.batch import SMALL_EVENTS, CommittedBatch, Plan, fold_tables, make_batch, settings_for
 from jetbus.spark.catalog import Tables
@@ -632,4 +631,4 @@ def _publish_to(url: str | DaemonAddress | None, options: dict[str, str]) -> Dae
         return daemons[0]
     if url is None and daemons:
         raise BadOption("publish_url", "several daemons are read; say at which one to publish")
-    return DaemonAddress(str(read_url(url)) if url is None else url, options.get("user"), options.get("password"))
+    return DaemonAddress(url, options.get("user"), options.get("password"))

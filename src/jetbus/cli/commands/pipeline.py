@@ -274,13 +274,11 @@ def _read_login(bus: Target) -> dict[str, str]:
 
 def _make_daemon(bus: Target) -> Any:
     """Return the bus of the command line as an option of the pipeline."""
-    from jetbus.spark.options import DaemonAddress
-
     if bus.ca is not None:
         raise usage_error(
             "--ca does not apply to Spark; install the certificate on this machine, or publish at another address"
         )
-    return DaemonAddress(bus.url or bus.shown_url, bus.user, bus.password)
+    return bus.address
 
 
 @command(
