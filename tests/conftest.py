@@ -36,8 +36,8 @@ DEFAULT_ADDRESSES: tuple[tuple[socket.AddressFamily, Any], ...] = (
 )
 """Addresses of a daemon without options. They are in use during all tests, so that no test depends on another."""
 SHARED = "shared"
-USES_SHARED = re.compile(r"\b(?:spark: SparkSession|killed: )")
-"""Parameters of tests that use the one Spark session, or the pipeline that is killed beside it."""
+USES_SHARED = re.compile(r"\b(?:spark: SparkSession|killed: Killed\b|usefixtures\(\"spark\"\))")
+"""Marks of tests that use the one Spark session, or the pipeline that is killed beside it."""
 SLOW = {
     "demo": {"test_demo.py"},
     "hostile": {"test_hostile.py", "test_hostile_daemon.py", "test_memory.py"},

@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BACKOFF_MAX_S", 0.05)
 
 
-class Killed:
+class MortalDaemon:
     """A daemon with a journal that is killed and started again at the same addresses."""
 
     def __init__(self, directory: Path, *options: str) -> None:
@@ -60,8 +60,8 @@ class Killed:
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Iterator[Killed]:
-    daemon = Killed(tmp_path / "log")
+def mortal(tmp_path: Path) -> Iterator[MortalDaemon]:
+    daemon = MortalDaemon(tmp_path / "log")
     yield daemon
     daemon.daemon.stop()
 
@@ -75,46 +75,46 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("scheme", ["jet", "jetb", "ws"])
 @pytest.mark.parametrize("place", ["memory", "folder"])
-def test_a_killed_daemon_loses_nothing(killed: Killed, tmp_path: Path, scheme: str, place: str) -> None:
+def test_a_killed_daemon_loses_nothing(mortal: MortalDaemon, tmp_path: Path, scheme: str, place: str) -> None:
     """Values from before the kill that were not on disk yet, and those until the daemon is back, are recorded."""
     place = "memory" if place == "memory" else str(tmp_path / "buffer")
-    with jetbus.Peer(killed.url(scheme), buffer=place) as peer:
+    with jetbus.Peer(mortal.url(scheme), buffer=place) as peer:
         assert peer.buffer is not None
         state = peer.add_state("pump/n", 0)
         for number in range(1, 300):
             state.change(number)
-        killed.kill()
+        mortal.kill()
         until(lambda: not peer.connected)
         for number in range(300, 600):
             state.change(number)
-        killed.start()
+        mortal.start()
         until(lambda: peer.connected)
         for number in range(600, 700):
             state.change(number)
         until(lambda: not len(peer.buffer or ()))
         assert peer.get("pump/n") == 699
         assert peer.buffer.gaps == []
-    assert killed.recorded("pump/n") == [str(number) for number in range(700)]
+    assert mortal.recorded("pump/n") == [str(number) for number in range(700)]
 
 
-def test_an_asynchronous_owner(killed: Killed) -> None:
+def test_an_asynchronous_owner(mortal: MortalDaemon) -> None:
     """PeerAsync keeps values in the same way, those that others set included, and waits for their record to close."""
 
     async def case() -> None:
-        async with jetbus.PeerAsync(killed.url("jet"), buffer="memory") as peer:
+        async with jetbus.PeerAsync(mortal.url("jet"), buffer="memory") as peer:
             state = await peer.add_state("pump/n", 0, on_set=lambda _value: None)
             await peer.set("pump/n", 1)
-            await asyncio.to_thread(killed.kill)
+            await asyncio.to_thread(mortal.kill)
             while peer.connected:
                 await asyncio.sleep(0.01)
             state.change(2, quality="uncertain")
-            await asyncio.to_thread(killed.start)
+            await asyncio.to_thread(mortal.start)
             while not peer.connected or len(peer.buffer or ()):
                 await asyncio.sleep(0.01)
             state.change(3)
 
     asyncio.run(asyncio.wait_for(case(), WITHIN_S))
-    assert killed.recorded("pump/n") == ["0", "1", "2", "3"]
+    assert mortal.recorded("pump/n") == ["0", "1", "2", "3"]
 
 
 OWNER = """
@@ -128,11 +128,11 @@ with jetbus.Peer(sys.argv[1], buffer=sys.argv[2]) as peer:
 """
 
 
-def test_a_killed_owner_loses_nothing(killed: Killed, tmp_path: Path) -> None:
+def test_a_killed_owner_loses_nothing(mortal: MortalDaemon, tmp_path: Path) -> None:
     """The next process that adds the state sends the values that a killed owner has left in a folder."""
 
     def start(first: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", OWNER, killed.url("jet"), str(tmp_path / "buffer"), str(first)]
+        command = [sys.executable, "-c", OWNER, mortal.url("jet"), str(tmp_path / "buffer"), str(first)]
         owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert owner.stdout is not None
         assert owner.stdout.readline() == "ready\n"
@@ -141,24 +141,24 @@ def test_a_killed_owner_loses_nothing(killed: Killed, tmp_path: Path) -> None:
     owner = start(0)
     assert owner.stdin is not None
     assert owner.stdout is not None
-    killed.kill()
+    mortal.kill()
     for number in range(1, 50):
         owner.stdin.write(f"{number}\n")
         owner.stdin.flush()
         assert owner.stdout.readline() == "changed\n"
     owner.kill()
     owner.communicate()
-    killed.start()
+    mortal.start()
     second = start(50)
-    with jetbus.Peer(killed.url("jet")) as client:
+    with jetbus.Peer(mortal.url("jet")) as client:
 
         def is_recorded() -> bool:
             table = client.history("pump/n", since="-1h").num_rows
-            return table > 0 and len(killed.recorded("pump/n")) >= 51
+            return table > 0 and len(mortal.recorded("pump/n")) >= 51
 
         until(is_recorded)
     second.communicate("")
-    assert killed.recorded("pump/n") == [str(number) for number in range(51)]
+    assert mortal.recorded("pump/n") == [str(number) for number in range(51)]
 
 
 def test_repeated_values_are_recorded_once(tmp_path: Path) -> None:

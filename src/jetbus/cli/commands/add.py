@@ -25,7 +25,6 @@ from jetbus.peer import Event
     examples=[
         Example("jet add lab/lamp '\"off\"' --for 1s", "own a state that others may set, for one second"),
         Example("seq 3 | jet add lab/count -", "publish each line of a program as a new value"),
-        Example("seq 3 | jet add lab/count - --buffer memory", "the same, and lose none if the connection breaks"),
     ],
     stream=True,
     context_settings={"ignore_unknown_options": True},
