@@ -30,7 +30,7 @@ PACKAGE = ROOT / "src" / "jetbus"
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 MAP = re.search(r"^## Map\n(.*?)^## ", DESIGN, re.DOTALL | re.MULTILINE)
 NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", MAP[1]))) if MAP else []
-NOT_ON_THE_MAP = {"errors", "json_types", "loops", "luapattern", "paths", "schema", "hbk", "supervise"}
+NOT_ON_THE_MAP = {"entries", "errors", "json_types", "loops", "luapattern", "paths", "schema", "hbk", "supervise"}
 """Single modules that everybody shares; the table of imports has them."""
 
 

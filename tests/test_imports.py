@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "luapattern": (),
     "schema": ("errors", "json_types"),
     "hbk": WORDS,
+    "entries": WORDS,
     "loops": (),
     "supervise": (),
     "discovery": ("errors", "json_types"),
@@ -38,12 +39,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "player": (*WORDS, "loops", "wire", "peer", "journal"),
     "daemon": (*WORDS, "loops", "wire", "bus", "journal", "discovery"),
     "testing": (*WORDS, "loops", "wire", "bus", "journal", "daemon"),
-    "spark": (*WORDS, "loops", "wire", "peer", "journal"),
+    "alarms": (*WORDS, "entries", "loops", "wire", "peer", "journal"),
+    "spark": (*WORDS, "entries", "loops", "wire", "peer", "journal", "alarms"),
     "radar": (*WORDS, "loops", "wire", "peer", "journal"),
     "demo": (*WORDS, "peer", "spark"),
     "cli": (
         *(*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "recorder", "player", "daemon", "testing"),
-        *("spark", "radar", "demo", "hbk", "programs", "discovery"),
+        *("alarms", "spark", "radar", "demo", "hbk", "programs", "discovery"),
     ),
 }
 """Each part of the house and the parts it may import besides itself; parts that are not built yet are simply absent."""
@@ -55,7 +57,7 @@ ONLY_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "pyarrow": ("journal", "peer", "spark", "radar"),
     "pyspark": ("spark",),
     "deltalake": ("spark",),
-    "sqlglot": ("spark",),
+    "sqlglot": ("spark", "alarms"),
 }
 NEVER_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "asyncio": (*WORDS, "wire", "bus"),

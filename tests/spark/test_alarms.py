@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from jetbus.alarms import Alarm
 from jetbus.rules import PATH_TESTS, read_rule, rule
 from jetbus.rules.globs import compile_glob
 from jetbus.spark import BadAlarm, BadOption, tables
-from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
+from jetbus.spark.alarms import check_alarms, read_alarms
 from jetbus.spark.path_rules import glob_pattern, matches
 from jetbus.spark.sql_text import condition, quote
 from support.spark.compare import rows_of
@@ -22,50 +23,17 @@ from support.spark.journals import numbers
 from support.spark.logs import BEGIN_US, frame
 from support.spark.reference import Event
 
-FILE = """
-[alarm.hot]
-rule = "plant/**/temperature"
-when = "num > 80"
-clear = "num < 75"
-hold = "1m30s"
-severity = "warning"
 
-[alarm.any]
-when = "flag"
-"""
-
-
-def test_a_file_of_alarms(tmp_path: Path, spark: SparkSession) -> None:
-    """A file has an alarm per section; what is left out has a default."""
+def test_a_wrong_file_is_an_error_of_spark(tmp_path: Path) -> None:
+    """Errors of the file and of its entries come as those of the Spark side."""
     file = tmp_path / "alarms.toml"
-    file.write_text(FILE)
-    hot, anything = read_alarms(file)
-    assert hot == Alarm("hot", rule("plant/**/temperature"), "num > 80", "num < 75", 90_000_000, "warning")
-    assert anything == Alarm("any", rule("**"), "flag", None, 0, "alarm")
-    check_alarms((hot, anything), spark)
-
-
-WRONG_FILES = {
-    "no TOML": ("[alarm", "is not TOML"),
-    "no alarms": ("[alarms.x]\nwhen = 'flag'", "begin each with [alarm.NAME]"),
-    "no condition": ("[alarm.x]\nrule = 'a'", "alarm 'x': it needs a condition"),
-    "unknown word": ("[alarm.x]\nwhen = 'flag'\nif = 'a'", "alarm 'x': there is no 'if'"),
-    "no text": ("[alarm.x]\nwhen = 'flag'\nhold = 5", "alarm 'x': hold takes text in quotes, not 5"),
-    "no duration": ("[alarm.x]\nwhen = 'flag'\nhold = 'long'", "alarm 'x': 'long' is not a duration"),
-    "clear of a stale state": ("[alarm.x]\nwhen = 'stale'\nclear = 'flag'", "alarm 'x': a state is no longer stale"),
-    "value in rule": ("[alarm.x]\nwhen = 'flag'\nrule = '** value>7'", "say them in SQL"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_FILES)
-def test_a_wrong_file_is_named(tmp_path: Path, case: str) -> None:
-    """An error in a file names the alarm and says what to write instead."""
-    text, message = WRONG_FILES[case]
-    file = tmp_path / "alarms.toml"
-    file.write_text(text)
-    with pytest.raises(BadOption) as caught:
-        read_alarms(file)
-    assert message in str(caught.value)
+    for text, error, message in (
+        ("[alarm", BadOption, "option 'alarms': .* is not TOML"),
+        ("[alarm.x]\nrule = 'a'", BadAlarm, "alarm 'x': it needs a condition"),
+    ):
+        file.write_text(text)
+        with pytest.raises(error, match=message):
+            read_alarms(file)
 
 
 def test_a_wrong_condition_is_named_before_anything_runs(spark: SparkSession) -> None:

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetbus
+from jetbus.alarms.definitions import ALARMS_MAX
 from jetbus.spark import BadOption, Publisher, query_methods, remote, sink
-from jetbus.spark.alarms import ALARMS_MAX, read_alarms
+from jetbus.spark.alarms import read_alarms
 from jetbus.spark.journals import BUNDLES_MIN, PARTITIONS_MAX, Bundle, cut, open_place
 from jetbus.spark.options import DaemonAddress
 from jetbus.spark.user_stages import STAGES_MAX, read_stages

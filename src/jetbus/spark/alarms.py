@@ -1,18 +1,7 @@
-"""Alarms: a rule, a condition in SQL, a hold time and hysteresis, read from a TOML file.
+"""Alarms in Spark: rows of events become rows that say when alarms were raised and cleared.
 
-    [alarm.hot]
-    rule = "plant/**/temperature"
-    when = "num > 80"
-    clear = "num < 75"
-    hold = "10s"
-    severity = "warning"
-
-``rule`` says which states it is about. An alarm is raised once ``when`` has held without a break for ``hold`` (at once
-without it), and cleared by the first value for which ``clear`` holds (without it: for which ``when`` does not) or when
-the state goes away. Conditions see the columns of events: ``num``, ``text``, ``flag``, ``doc``, ``value``, ``path``,
-``bus``, ``peer``, ``quality``, ``source_ts``; and what the description of the state said when the value came: ``unit``,
-``minimum``, ``maximum``, ``normal_low``, ``normal_high``, ``stale_s``. Some conditions are written as words: ``bad``,
-``outside normal``, ``stale``.
+``jetbus.alarms.definitions`` reads their file and says what its words mean. Conditions see the columns of events, and
+what the description of the state said when the value came.
 
     value        70    85     88    78     72              when = "num > 80", clear = "num < 75"
     seen          -     +      +     =      -              + on, - off, = neither
@@ -27,18 +16,16 @@ Carried from batch to batch is one row for each alarm that is raised, or pending
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
-from jetbus.journal.instants import read_duration
-from jetbus.rules import Rule
+from jetbus.alarms import definitions
+from jetbus.alarms.definitions import Alarm
 from jetbus.spark.clock import BatchClock
-from jetbus.spark.entries import check_condition, read_entries
-from jetbus.spark.path_rules import matches, path_rule
+from jetbus.spark.entries import check_condition, translate_errors
+from jetbus.spark.path_rules import matches
 from jetbus.spark.schemas import CARRIED, DOC, TABLES
 from jetbus.spark.spark_errors import BadAlarm
 from jetbus.spark.sql_text import condition, empty_frame, list_texts, run
@@ -53,58 +40,16 @@ __all__ = [
     "read_alarms",
 ]
 
-_WORDS = ("rule", "when", "clear", "hold", "severity")
-_STALE = "stale"
-_SHORT: dict[Any, str] = {
-    "bad": "quality = 'bad'",
-    "uncertain": "quality = 'uncertain'",
-    "good": "coalesce(quality, 'good') = 'good'",
-    "outside normal": "num < normal_low or num > normal_high",
-    _STALE: "stale_s is not null",
-}
-"""Conditions that are written in words; one that is stale has to wait for that, besides."""
 _EVENT = (*TABLES["events"].columns, DOC)
 _MEMBERS = ("unit", "minimum", "maximum", "normal_low", "normal_high", "stale_s")
 _DESCRIPTION = tuple(column for column in TABLES["elements"].columns if column.name in _MEMBERS)
 """Columns that conditions see: of the event, and of the description of its state."""
-ALARMS_MAX = 1000
-"""Alarms in one file."""
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """One alarm of a file."""
-
-    name: str
-    rule: Rule
-    when: str
-    clear: str | None = None
-    hold_us: int = 0
-    severity: str = "alarm"
-    is_stale: bool = False
-    """True if values for which ``when`` holds have to become stale first."""
 
 
 def read_alarms(file: str | Path) -> tuple[Alarm, ...]:
-    """Read the alarms of a TOML file."""
-    words = dict.fromkeys(_WORDS, str)
-    entries = read_entries(file, "alarm", words, BadAlarm, most=ALARMS_MAX, instead="merge some by wider rules")
-    return tuple(_read_alarm(name, entry) for name, entry in entries.items())
-
-
-def _read_alarm(name: str, entry: dict[str, Any]) -> Alarm:
-    if "when" not in entry:
-        raise BadAlarm(name, 'it needs a condition; add when = "num > 80" or the like')
-    try:
-        rule = path_rule(entry.get("rule", "**"))
-        hold_us = round(read_duration(entry.get("hold", "0s")) * 1e6)
-    except ValueError as problem:
-        raise BadAlarm(name, getattr(problem, "problem", str(problem))) from problem
-    when, clear = entry["when"], entry.get("clear")
-    if clear is not None and _STALE in (when, clear):
-        raise BadAlarm(name, "a state is no longer stale when its next value comes; leave clear out")
-    severity = entry.get("severity", "alarm")
-    return Alarm(name, rule, _SHORT.get(when, when), _SHORT.get(clear, clear), hold_us, severity, when == _STALE)
+    """Read the alarms of a TOML file, with errors of the Spark side."""
+    with translate_errors(BadAlarm, "alarms"):
+        return definitions.read_alarms(file)
 
 
 def check_alarms(wanted: tuple[Alarm, ...], spark: SparkSession) -> None:

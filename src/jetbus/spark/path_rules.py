@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from jetbus.errors import JetError
-from jetbus.rules import PATH_TESTS, Rule, rule
+from jetbus.entries import BadEntry, read_path_rule
+from jetbus.rules import PATH_TESTS, Rule
 from jetbus.rules.operators import PathOperator
 from jetbus.spark.spark_errors import BadOption
 from jetbus.spark.sql_text import quote
@@ -38,14 +38,9 @@ def _test(operator: PathOperator, path: str, operand: str | tuple[str, ...]) -> 
 def path_rule(text: str, *, option: str = "rule") -> Rule:
     """Return the rule of a text that tests paths only; errors name the option it was given as."""
     try:
-        wanted = rule(text)
-    except JetError as problem:
-        raise BadOption(option, str(problem)) from problem
-    if wanted.value:
-        raise BadOption(option, f'{text!r} has tests on values; say them in SQL, such as "num > 7"')
-    if wanted.sort is not None:
-        raise BadOption(option, f"{text!r} sorts; order the rows of the result instead")
-    return wanted
+        return read_path_rule(text)
+    except BadEntry as problem:
+        raise BadOption(option, problem.problem) from problem
 
 
 def matches(wanted: Rule) -> str:
