@@ -9,9 +9,9 @@ forward only::
     services          the other services, as a table;  ``binary_services`` for the binary protocol
     tree, fetches     elements by path, audiences by rule
     audiences         shared notifications;  ``sorting`` for sorted fetches
-    preparations      elements that gets and fetches begin with, in short steps
+    preparations      elements that gets and fetches start with, in short steps
     routing           sets and calls to owners and back;  ``routes``, those that wait for a response
-    replay, record    the past: fetches that begin there, and events for the journal
+    replay, record    the past: fetches that start there, and events for the journal
     permissions       users and reserved paths;  ``access`` of elements, ``rights`` by path
     builtin           states and methods of the daemon itself
     ports             interfaces to the daemon

@@ -1,7 +1,7 @@
 """Access: users have groups, elements require groups, and rules by path come on top.
 
-An action with a list of groups takes a user who has at least one of them. Fetch without a list is open to everybody;
-set and call without a list are open to whoever may fetch the element: what one may not know of, one cannot ask for.
+An action with a list of groups is open to users with at least one of them. Fetch without a list is open to all;
+set and call without a list are open to all that may fetch the element: a peer cannot ask for a hidden element.
 Rules by path, which are in ``rights``, come on top: both the element's own lists and the rules must allow an action.
 """
 
@@ -88,7 +88,7 @@ class Access:
 
 
 class AdminsOnly(Access):
-    """Access of what only administrators may see, whatever the rules say."""
+    """Access of elements that only administrators may see, whatever the rules say."""
 
     __slots__ = ()
 

@@ -2,7 +2,7 @@
 
 Everything that stays in memory because of a peer is charged to that peer while it stays: elements with their paths,
 values, descriptions and access lists, fetches with their ids and rules, requests that wait for an owner, messages that
-wait to be handled, and what the peer has not read. A charge counts at three levels, each with a limit of its own::
+wait to be handled, and unread bytes. A charge counts at three levels, each with a limit of its own::
 
     peer #7 --+
     peer #8 --+-- address 10.0.0.5 --+
@@ -12,8 +12,8 @@ A request that would exceed a limit is refused with an error that names the limi
 (unread or not yet handled) are counted without a refusal, by ``note``; outboxes and inbound bytes have limits of their
 own.
 
-Sizes are estimates of what CPython takes, rather too high than too low. A value is charged with some room to spare, so
-that the usual change, whose value is about as long as the one before, is not charged at all.
+Sizes are estimates of the memory that CPython takes, rather too high than too low. A value is charged with some room to
+spare, so that the usual change, with a value about as long as the one before, is not charged at all.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Account:
 
     @classmethod
     def alone(cls) -> Account:
-        """Return the account of a session that counts for nobody else, such as that of the daemon itself."""
+        """Return the account of a session without an address, such as that of the daemon itself."""
         return Book(Limits(), Counter()).open("")
 
     def charge(self, more_bytes: int) -> None:
-        """Count bytes that are kept from now on, or fewer if negative; refuse what exceeds a limit."""
+        """Count bytes that are kept from now on, or fewer if negative; refuse bytes that exceed a limit."""
         peer, address, everybody = self.peer, self.address, self.all
         if more_bytes > 0:
             limits = self._book.limits
@@ -136,7 +136,7 @@ class Account:
     # -- fetches
 
     def check_fetch(self, fetch_id: bytes, rule: Rule) -> None:
-        """Refuse a fetch that is one too many, or too large, or whose rule has too many tests."""
+        """Refuse a fetch that is one too many, or too large, or has too many tests in its rule."""
         limits, tests, book = self._book.limits, rule.tests, self._book
         for level, suffix, whose in (
             (self.peer, "", "one peer"),

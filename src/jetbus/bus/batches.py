@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
     from jetbus.bus.session import Session
 
-# The bus composes every response with its id first, so the beginning is enough to tell responses from requests.
+# The bus composes every response with its id first, so the first bytes are enough to tell responses from requests.
 _RESPONSE = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*"|[^,]*),"(?!method)')
 MEMBERS_AT_ONCE = 100
 """Number of members of a batch between two looks at the clock."""
@@ -83,7 +83,7 @@ class Batches:
         self._handled: _Batch | None = None
 
     def open(self, awaited: Sequence[bytes]) -> BatchEnd:
-        """Begin a batch whose requests have these ids; return what is to be handled behind its last member."""
+        """Start a batch of requests with these ids; return the texts to handle behind its last member."""
         session, batch = self._session, _Batch(awaited)
         self._open.append(batch)
         # Responses come without a header, since they are parts of a message, and get one in ``_send``.
@@ -118,7 +118,7 @@ class Batches:
 
     def _batch_of(self, response_id: bytes) -> _Batch | None:
         if response_id == jsonrpc.NULL:
-            return self._handled  # an error about a member whose id cannot be known
+            return self._handled  # an error about a member without a readable id
         return next((batch for batch in self._open if response_id in batch.awaited), None)
 
     def _close_if_answered(self, batch: _Batch) -> None:
@@ -127,7 +127,7 @@ class Batches:
         self._open.remove(batch)
         if batch.responses:
             self._send(batch.take())
-        # From here on responses cost what they cost without batches.
+        # From here on responses cost as much as without batches.
         if not self._open:
             session = self._session
             session.batches, session.header, session.put = None, session.framing.header, session.outbox.put

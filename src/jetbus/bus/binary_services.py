@@ -53,7 +53,7 @@ _NOTIFIED = bytes((binary.EVENT, binary.NOTIFY_STATE))
 _EVENT_REFUSED = "%s sent an event that is refused: %s"
 _CHANGED = binary.NOTIFICATIONS["change"]
 _BULKY = (bytes((binary.GET,)), bytes((binary.FETCH_STATES,)), bytes((binary.SERVICE,)))
-"""Functions whose answers may be long; they wait while the peer leaves too much unread."""
+"""Functions with answers that may be long; they wait while the peer leaves too much unread."""
 LONG_BYTES = 256
 """Length of a message from which on the end of the turn is checked before it is handled."""
 _SERVICES = ("info", "echo", "passwd", "addUser", "removeUser", "sync")
@@ -61,7 +61,7 @@ _SERVICES = ("info", "echo", "passwd", "addUser", "removeUser", "sync")
 
 
 class BinaryRequest(Struct, gc=False):
-    """A request or an event: its id (empty for an event), its function, the message and where its payload begins."""
+    """A request or an event: its id (empty for an event), its function, the message and the start of its payload."""
 
     id: bytes
     function: int
@@ -174,7 +174,7 @@ def _add(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
 
 def _read_options(options: bytes) -> Params:
     params = jsonrpc.read_params(options) or Params()
-    params.element = b""  # the dialect of 2012 is no option here
+    params.element = b""  # binary peers do not speak the dialect of 2012
     return params
 
 
@@ -195,7 +195,7 @@ def _notify_request(bus: Bus, session: Session, request: BinaryRequest) -> bytes
 def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     """Change the value of a state; path and body are forwarded as they stand in the message."""
     path, body_at, end = bus.intake.read_pair(message, at)
-    element: Any = session.elements.get(path)  # what a binary peer owns is always typed
+    element: Any = session.elements.get(path)  # elements of a binary peer are always typed
     if end != len(message) or element is None or element.meta is not None:
         _notify_described(bus, session, message, at)
         return
@@ -205,7 +205,7 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
     if len(body) > element.room or element.room > ROOM_KEPT:
         bus.charge_value(element, len(body))
     element.body = body
-    # The JSON of the value before; the new one is made when somebody asks.
+    # The JSON of the value before; the new one is made when a peer asks.
     element.text = b""
     if bus.record is not None:
         bus.record.note((path, element.value, session.label))
@@ -223,7 +223,7 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
 
 
 def _notify_described(bus: Bus, session: Session, message: bytes, at: int) -> None:
-    """Change a state that has meta data, or whose change has: a JSON object after the value, as for ``add state``."""
+    """Change a state and its meta data, which are a JSON object after the value, as for ``add state``."""
     (path, body), options = bus.intake.read_payload(message, at, binary.NOTIFY_STATE)
     params = _read_options(options) if options else _NO_OPTIONS
     element = bus.require_owned(session, path)
@@ -364,7 +364,7 @@ def _encode_past(request_id: bytes, found: list[PastElement], asked: Asked) -> b
 
 
 def _encode_entry(fetch_only: bool, leaf: Leaf, members: bytes) -> bytes:
-    """Encode an entry of a get: fetchOnly, path, value and what was asked for."""
+    """Encode an entry of a get: fetchOnly, path, value and the requested parts of the description."""
     number = binary.NOTIFICATIONS["add"] | (binary.FETCH_ONLY if fetch_only else 0)
     if not members:
         return bytes((number,)) + leaf.key + leaf.body

@@ -1,7 +1,7 @@
 """Built-in elements: the states and methods of the daemon itself, below ``$jet``. No peer may add elements there.
 
-They are elements like all others, but their owner has no connection: the daemon sets their values directly, and calls
-of their methods are handled here. They are not recorded in the journal.
+They are elements like all others, but their owner is not a connected peer: the daemon sets their values directly, and
+calls of their methods are handled here. They are not recorded in the journal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Changes of elements: a new value, its source time and quality, another schema or other members.
 
 A plain ``change`` of a state takes the short cut of ``Bus.receive``; every other change comes here, whatever dialect it
-is in. It is charged to the owner, stored in the element, recorded and announced, in this order: what is refused has
-changed nothing.
+is in. It is charged to the owner, stored in the element, recorded and announced, in this order: a refused change has
+no effect.
 """
 
 from __future__ import annotations

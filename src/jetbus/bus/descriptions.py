@@ -5,8 +5,8 @@ An element has two optional slots, which are shared constants as long as its own
     element.description    schema, further members, check     changes rarely         UNDESCRIBED
     element.meta           source time, quality, staleness    of the present value   None
 
-``meta`` is None for a state whose next plain ``change`` needs no care: no time or quality to forget, no deadline to
-move. That is what the short cut of ``Bus.receive`` asks for, so that states without meta data pay nothing. Methods have
+``meta`` is None for a state if its next plain ``change`` needs no care: no time or quality to forget, no deadline to
+move. The short cut of ``Bus.receive`` tests only that, so that states without meta data pay nothing. Methods have
 ``METHOD``, which keeps them off the short cut as well.
 
 Both are replaced and never modified, apart from the cache in ``Meta``. Whoever remembers them can tell by identity
@@ -63,7 +63,7 @@ def describe(before: Description, schema: bytes) -> Description:
         if before.checks:
             raise Invalid("schema", "values can only be checked against a schema that is an object")
         return replace(before, schema=schema, stale_s=0.0)
-    # Others may write what they like into a schema; what the daemon acts on has to be right.
+    # Owners may write anything into a schema; the members that the daemon acts on have to be right.
     fault = find_fault(members if before.checks else {"stale": members["stale"]} if "stale" in members else {})
     if fault is not None:
         raise Invalid(fault.member, str(fault))
@@ -140,7 +140,7 @@ NOTHING_ASKED = Asked()
 
 
 def read_asked(params: Mapping[str, Any]) -> Asked | None:
-    """Return what a fetch or get asks for beside paths and values; None for nothing."""
+    """Return the parts of descriptions that a fetch or get asks for; None for none."""
     asked = Asked(params.get("schema") is True, params.get("meta") is True)
     return asked if any(asked) else None
 

@@ -155,7 +155,7 @@ class Fetches:
         return self._numbered
 
     def leave(self, session: Session, fetch_id: bytes) -> Iterator[None]:
-        """End one fetch of a session; return the steps that remain if nobody else has this fetch."""
+        """End one fetch of a session; return the steps that remain if no other peer has this fetch."""
         audience = session.fetches.pop(fetch_id)
         session.account.remove_fetch(fetch_id, audience.rule)
         audience.leave(session.outbox)
@@ -185,7 +185,7 @@ class Fetches:
 
     @staticmethod
     def _remove_from(left: set[Audience], elements: Collection[Element]) -> Iterator[None]:
-        """Remove audiences without members from elements; until they are, their events reach nobody."""
+        """Remove audiences without members from elements; until then their events are sent to no peer."""
         return _update_audiences(
             list(elements), lambda before: tuple([audience for audience in before if audience not in left])
         )
@@ -224,7 +224,7 @@ class Fetches:
             self._leave_view(audience)
 
     def _enter_view(self, audience: Audience) -> None:
-        """Let an audience share the view of all whose user and separators are the same."""
+        """Let an audience share the view of all with the same user and separators."""
         key = audience.auth, audience.separators
         view = self._views.get(key)
         if view is None:
@@ -330,9 +330,9 @@ class Fetches:
         """Put other access of elements and other rights of users into force.
 
         ``groups`` has all elements by their access before, their access from now on and whether they are methods;
-        there are few different ones. What is hidden now is removed by events, what is shown now is added, and what
-        can be set now or no longer is removed and added again, since only ``add`` shows that. Peers receive the removes
-        first.
+        there are few different ones. Elements that are hidden now are removed by events, those shown now are added.
+        Those that can be set now, or no longer, are removed and added again, since only ``add`` shows that. Peers
+        receive the removes first.
         """
         appeared: list[tuple[Audience, list[Element]]] = []
         nodes_before = {audience: set(view.nodes) for view in self._views.values() for audience in view.audiences}
@@ -358,7 +358,7 @@ class Fetches:
         self._views = {}
         for audience in nodes_before:
             self._enter_view(audience)
-        # A node vanishes after what was below it, and appears before it.
+        # A node vanishes after everything below it, and appears before it.
         for audience, known in nodes_before.items():
             self._send_nodes([audience], "remove", sorted(known.difference(audience.nodes), key=_by_depth)[::-1])
         for audience, known in nodes_before.items():
@@ -417,7 +417,7 @@ class Fetches:
         return accepting
 
     def _find_costly(self, element: Element) -> list[Audience]:
-        """Return the audiences with back references whose rule matches.
+        """Return the audiences with back references in a rule that matches.
 
         All patterns of one peer share ``pattern_steps_max`` steps in one turn of the peer that adds, so that a peer
         with a thousand of them cannot occupy the bus with every ``add`` of another.
@@ -569,7 +569,7 @@ class PendingFetch:
         self._audience = self._fetches.choose_audience(self._session, self._fetch_id, self.rule, self._options)
 
     def make_wish(self) -> Wish:
-        """Return the elements to prepare, with what follows once they are."""
+        """Return the elements to prepare, and the step that follows."""
         self._renew()
         audience, fetch_id, auth = self._audience, self._fetch_id, self._session.auth
 

@@ -5,8 +5,8 @@ is checked against them, and new users or rules take effect at once, also for co
 
 A path stays reserved for its owner's user for a while after the connection is lost. Otherwise another peer could take
 the path of an owner that reconnects, and receive the requests that are meant for the owner. A rule by path says for how
-long (``reserve_s``). Each user has a number of reservations of its own, so that nobody can use up those of another
-user, and a reservation ends only when its user is back or its time is over. Reservations end with the daemon.
+long (``reserve_s``). Each user has a number of reservations of its own, so that no user can use up those of another
+one, and a reservation ends only when its user is back or its time is over. Reservations end with the daemon.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Permissions:
-    """The users of the bus, and what the rules of their groups permit."""
+    """The users of the bus, and the rights that the rules give to their groups."""
 
     def __init__(self, bus: Bus, users: Users | None) -> None:
         self._bus = bus
         self.users = users
         self.rules: PathRules | None = users.path_rules if users is not None else None
-        """Rights by path, None if the users file has no rules."""
+        """Rights by path, None if the users file is without rules."""
         self.reservations = Reservations()
 
     def check_add(self, element: Element, now: float) -> None:
@@ -44,7 +44,7 @@ class Permissions:
             raise Reserved(path, reservation.until - now)
 
     def reserve(self, element: Element, now: float) -> None:
-        """Reserve the path of an element for the user of its owner, whose connection is lost, if a rule says so."""
+        """Reserve the path of an element for the user of its owner, after a lost connection, if a rule says so."""
         rules, auth = self.rules, element.owner.auth
         seconds = rules.reserve_s(element.path, auth) if rules is not None and rules.reserves and auth else 0.0
         if not seconds or auth is None:
@@ -100,7 +100,7 @@ class Reservations:
         """Earliest end of a reservation."""
 
     def count(self, now: float) -> int:
-        """Return the number of reserved paths, after removing those whose time is over."""
+        """Return the number of reserved paths, after removing those that have run out."""
         if now >= self._next_end:
             self._paths = {path: found for path, found in self._paths.items() if found.until > now}
             self._counts = Counter(found.user for found in self._paths.values())
@@ -113,7 +113,7 @@ class Reservations:
         return self._counts[user]
 
     def reserve(self, path: str, user: str, until: float) -> None:
-        """Reserve a path, which nobody else has reserved, for a user."""
+        """Reserve a path, which no other user has reserved, for a user."""
         self.end(path)
         self._paths[path] = Reservation(user, until)
         self._counts[user] += 1

@@ -104,13 +104,13 @@ class Users(Protocol):
         """Rights by path, None if there are none."""
 
     def auth_of(self, name: str) -> Auth | None:
-        """Return what a user may do, None if there is no such user."""
+        """Return the rights of a user, None if the user does not exist."""
 
     def auth_of_process(self, credentials: Any) -> Auth | None:
-        """Return what a process on a Unix socket may do without a password."""
+        """Return the rights of a process on a Unix socket without a password."""
 
     def auth_of_certificate(self, names: Iterable[str]) -> Auth | None:
-        """Return what the holder of a certificate may do without a password."""
+        """Return the rights that a certificate gives without a password."""
 
     def authenticate(self, name: str, password: str) -> Auth: ...
 
@@ -165,7 +165,7 @@ class EventRecorder(Protocol):
     def append_described(
         self, path: str, value: bytes, peer: str, source_us: int | None, quality: bytes | None, past: bool, /
     ) -> None:
-        """Record a change whose owner says more than the value.
+        """Record a change with more than the value from its owner.
 
         ``source_us`` is the owner's time, in microseconds since 1970, and ``quality`` is JSON text; each is None if the
         owner has left it out. A value that is ``past`` is older than the present one, which stays the state.
@@ -199,7 +199,7 @@ class History(Protocol):
         """Raise if this user may not query the past, or if the instant cannot be parsed."""
 
     def as_of(self, instant: Json, rule: Rule, /) -> list[PastElement]:
-        """Return the elements whose path matched the rule at an instant."""
+        """Return the elements with a path that matched the rule at an instant."""
 
     def since(self, instant: Json, rule: Rule, /) -> PastReader:
         """Return a reader of the tree at an instant, as adds, and of the events since then."""

@@ -65,7 +65,7 @@ def record_remove(record: EventRecorder, element: Element) -> None:
 
 
 def record_present(record: EventRecorder, bus: Bus, paths: Iterable[str]) -> None:
-    """Record the present elements at these paths, whose events were dropped."""
+    """Record the present elements at these paths after their events were dropped."""
     for path in paths:
         element = bus.tree.elements.get(path)
         if element is None:

@@ -1,4 +1,4 @@
-"""Fetch and get that begin in the past.
+"""Fetch and get that start in the past.
 
 A fetch with ``since`` first gets the matches at that instant as adds, then every event since, then goes on live. All of
 it is read from the journal page by page, in a thread, and the next page is read when the peer has taken the one before:
@@ -141,7 +141,7 @@ class MatchReplay:
         now = PastElement(path, jsonrpc.encode(path), event.value, fetch_only, event.ts, schema)
         if event.source_us is not None or event.quality is not None:
             now = now._replace(source_us=event.source_us, quality=event.quality)
-        # A change can make an element begin to match, which is its add, or stop to match, which is its remove.
+        # A change can start a match of an element, which is its add, or end it, which is its remove.
         if self._matches(event.value):
             self.known[path] = now
             yield ("add" if before is None else "change"), now
@@ -179,7 +179,7 @@ def filter_by_value(rule: Rule, elements: Iterable[PastElement]) -> list[PastEle
 
 
 def read_past_instant(bus: Bus, session: Session, params: JsonObject) -> Json:
-    """Return the instant at which a fetch or get begins, None for the present; refuse users without permission."""
+    """Return the instant at which a fetch or get starts, None for the present; refuse users without permission."""
     instant = params.get("since", params.get("asOf"))
     if instant is not None:
         _require_history(bus).check(session.auth, instant)
@@ -191,7 +191,7 @@ def get_past(bus: Bus, session: Session, request_id: bytes, rule: Rule, instant:
     history = _require_history(bus)
     if rule.sort is not None:
         raise InvalidRule("sort", "a sorted get shows the present only; leave out asOf, or sort")
-    # The seam is set now, in the turn of the request: what happens later is not part of the answer.
+    # The seam is set now, in the turn of the request: later events are not part of the answer.
     seam = history.bring_up_to_date()
 
     def read() -> bytes:
@@ -265,7 +265,7 @@ def _send(session: Session, fetch: PendingFetch, notifications: Iterable[Notific
 
 
 def _join(session: Session, matches: MatchReplay, collected: list[PastEvent], fetch: PendingFetch) -> None:
-    """Join the audience, and send what leads from the replayed past to the present."""
+    """Join the audience, and send the differences between the replayed past and the present."""
     # One step of the bus: no event can come between these notifications and the first live one.
     notifications = list(matches.convert(collected))
     audience, elements = fetch.join_unprepared()

@@ -1,4 +1,4 @@
-"""Rights by path: which groups may add, fetch, set and call what, as the users file says.
+"""Rights by path: the groups that may add, fetch, set and call elements, by the rules of the users file.
 
 A group has rules, each an action and a glob::
 
@@ -7,12 +7,13 @@ A group has rules, each an action and a glob::
     operators  set     plant/*/setpoint
     *          fetch   weather/**            everybody, logged in or not
 
-The globs are tested once per element, when it is added or when the rules change. What is left of them is a set of
-*keys* per action: a group, or a group and a user where ``{user}`` stands in the glob. A user has keys, too, and may do
-what it shares a key with. So a fetch, set or call costs the comparison of two small sets, and nothing without rules.
+The globs are tested once per element, when it is added or when the rules change. The result is a set of *keys* per
+action: a group, or a group and a user where ``{user}`` stands in the glob. A user has keys, too, and may act on the
+elements that share a key with it. So a fetch, set or call costs the comparison of two small sets, and nothing if there
+are no rules.
 
-An action that no rule names at a path is closed to everybody, or open to everybody, as ``closed`` says. In the open
-case set and call follow fetch. The daemon's own elements are open unless a rule begins with ``$``.
+An action that no rule names at a path is closed to all, or open to all, as ``closed`` says. In the open
+case set and call follow fetch. The daemon's own elements are open unless a rule starts with ``$``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _CACHED_MAX = 4096
 
 
 def keys_of(user: str, groups: Iterable[str]) -> Keys:
-    """Return the keys of a user who has these groups for an action."""
+    """Return the keys of a user with these groups for an action."""
     return frozenset((EVERYBODY, *groups, *((group, user) for group in groups)))
 
 
@@ -88,7 +89,7 @@ class PathRule(NamedTuple):
     user_at: int | None
     """The segment that must be the name of the user."""
     start: str = ""
-    """Text that every matching path begins with."""
+    """Prefix of every matching path."""
     reserve_s: float = 0.0
     """Seconds for which an added path stays reserved for its user after the connection is lost."""
 
@@ -148,7 +149,7 @@ class PathRules:
                 found.setdefault(rule.action, set()).add(rule.key(path))
         missing = frozenset[Key]() if self._closed and not daemons else None
         rights = Rights(*(frozenset(found[action]) if action in found else missing for action in ACTIONS))
-        # With ``{user}`` there are as many rights as users. Elements keep theirs; only the sharing begins anew.
+        # With ``{user}`` there are as many rights as users. Elements keep theirs; only the sharing starts anew.
         if len(self._known) >= _CACHED_MAX:
             self._known.clear()
         rights = self._known.setdefault(rights, rights)

@@ -42,7 +42,7 @@ class Route(Struct, eq=False):
     asked: bytes = b""
     """Value or arguments of the request, if there is a journal."""
     requested: bytes = b""
-    """Value of a set whose requester wants to know what the state became; as JSON or, if it speaks binary, as body."""
+    """Value of a set if its requester asks for the new value of the state; as JSON, or as body if it speaks binary."""
     opened_us: int = 0
     """Instant at which it was opened, in microseconds, if there is a journal."""
     kept_bytes: int = 0
@@ -108,7 +108,7 @@ class Routes:
         return route
 
     def expired(self, now: float) -> list[Route]:
-        """Close the routes whose time is up and return them."""
+        """Close the routes past their deadline and return them."""
         late = []
         self._deadline = -1.0
         # The cached bucket may be among those that are taken out here.
@@ -123,7 +123,7 @@ class Routes:
     def next_deadline(self) -> float | None:
         """Return the earliest deadline, None if no route is open."""
         self._deadline = -1.0
-        # Whose routes are all answered: the timer need not wake for them.
+        # All of their routes are answered: the timer need not wake for them.
         while self._ticks and not self._buckets[self._ticks[0]]:
             del self._buckets[heapq.heappop(self._ticks)]
         return self._ticks[0] / TICKS_PER_S if self._ticks else None

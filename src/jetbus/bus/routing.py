@@ -35,7 +35,7 @@ _EMPTY = b"{}"
 _PLAIN = (b"", TRUE, _EMPTY)
 """Results of a set that say nothing but that it succeeded."""
 _DONE = {True: TRUE, False: jsonrpc.NULL}
-"""Result if the owner's response has no value, by ``is_set``."""
+"""Result if the owner's response is without a value, by ``is_set``."""
 
 
 class Routing:
@@ -59,7 +59,7 @@ class Routing:
     def find(self, session: Session, path: str, is_set: bool) -> Element:
         """Return an element that the session may set or call; raise if not. A hidden element does not exist for it."""
         element = self._bus.tree.elements.get(path)
-        # The usual case is decided here; what follows finds out what is wrong, and may find that nothing is.
+        # The usual case is decided here; the rest finds the error, or finds that there is none.
         if (
             element is not None
             and element.access is None
@@ -114,7 +114,7 @@ class Routing:
         check_fits(element, value)
 
     def _send(self, route: Route, tail: bytes, timeout_s: float | None) -> None:
-        """Send a request to its owner and open a route, unless it has no id and so needs no response."""
+        """Send a request to its owner and open a route, unless it is without an id and so needs no response."""
         bus, owner = self._bus, route.owner
         if owner.condition is GONE:
             raise NotFound(route.path)  # the element is about to be removed
@@ -178,9 +178,9 @@ class Routing:
             requester.send(b"".join((RESPONSE_START, route.request_id, ERROR_KEY, error, b"}")))
 
     def _tell_outcome(self, route: Route, result: bytes) -> bytes:
-        """Return the result of a set with what the state became, empty if that is what the requester must assume.
+        """Return the result of a set with the new value of the state, empty if that is the requested one.
 
-        Only for owners whose ``{}`` or warning comes after the change: others respond first, and publish later.
+        Only for owners that send ``{}`` or a warning after the change: others respond first, and publish later.
         """
         element = self._bus.tree.elements.get(route.path)
         is_warning = result[:1] == b"{" and b'"warning"' in result
@@ -198,7 +198,7 @@ class Routing:
     # -- in place of the owner
 
     def expire(self, now: float) -> None:
-        """Fail the requests whose owner did not respond in time."""
+        """Fail the requests that the owner did not answer in time."""
         self._bus.now = now
         for route in self._bus.routes.expired(now):
             if route.by_jsonrpc:

@@ -60,7 +60,7 @@ class Request(NamedTuple):
     id: bytes
     params: bytes
     by_jsonrpc: bool
-    """True if it comes from a C++ peer, whose requests have a member ``jsonrpc``."""
+    """True if it comes from a C++ peer, which sends a member ``jsonrpc``."""
     jsonrpc: bytes = b""
     """Member ``jsonrpc`` of the request."""
 
@@ -116,7 +116,7 @@ def read_fetch_options(params: JsonObject, rule: Rule) -> FetchOptions:
 
 
 def check_fetch(bus: Bus, session: Session, fetch_id: bytes, rule: Rule) -> None:
-    """Refuse a fetch that is one too many, or whose rule is too long."""
+    """Refuse a fetch that is one too many, or has too long a rule."""
     check_lists(bus, rule)
     session.account.check_fetch(fetch_id, rule)
 
@@ -131,9 +131,9 @@ def check_lists(bus: Bus, rule: Rule) -> None:
 def start_fetch(
     bus: Bus, session: Session, request_id: bytes, params: JsonObject, begin: Callable[[], PendingFetch]
 ) -> None:
-    """Begin a fetch, at an instant of the past or at the present.
+    """Start a fetch, at an instant of the past or at the present.
 
-    The present is that of the peer's turn: what others have sent before counts, what they have sent since does not.
+    The present is that of the peer's turn: it includes messages that others have sent before, and none sent since.
     """
     instant = read_past_instant(bus, session, params)
     if instant is not None:
@@ -142,7 +142,7 @@ def start_fetch(
 
     def tell_present() -> None:
         fetch = begin()
-        # Built-in states are brought up to date only while somebody looks at them.
+        # Built-in states are brought up to date only while a peer looks at them.
         if fetch.rule.sees_daemon:
             bus.refresh()
         bus.serving.begin_task(session, request_id, bus.preparations.serve(session, fetch.make_wish))
@@ -239,10 +239,10 @@ _INFO = msgspec.json.encode(
 
 
 def _info(bus: Bus, session: Session, request: Request) -> bytes:
-    # node-jet 3 begins with ``info`` and a number written as text; older peers count by numbers, others use uuids.
+    # node-jet 3 starts with ``info`` and a number written as text; older peers count by numbers, others use uuids.
     if session.fresh and request.id[:1] == b'"' and request.id[1:-1].isdigit():
         session.dialect = NODE_JET_3
-    # Only to those who ask: existing clients are sent the bytes that they know, whatever their parameters are.
+    # Only on request: existing clients are sent the bytes that they know, whatever their parameters are.
     if b'"limits"' in bytes(request.params) and request.named().get("limits") is True:
         return _INFO[:-1] + b',"limits":{"message_bytes_max":%d}}' % bus.limits.message_bytes_max
     return _INFO
@@ -358,7 +358,7 @@ def _change_users(bus: Bus, session: Session, request: Request, change: Callable
     actor = session.auth.user if session.auth else None
 
     def done(outcome: Any) -> None:
-        # Also for those who are logged in: a removed administrator is one no longer.
+        # Also for users that are logged in: a removed administrator is one no longer.
         if not isinstance(outcome, JetError) and bus.permissions.users is users:
             bus.permissions.use(users)
         bus.serving.release(session, request.id, outcome if isinstance(outcome, JetError) else session.dialect.done)

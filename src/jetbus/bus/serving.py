@@ -1,12 +1,12 @@
-"""Serving: whose messages the bus handles now, for how long, and which sessions wait.
+"""Serving: turns of sessions, their time limits, and the sessions that wait.
 
 No peer may keep the others waiting, whatever it sends. The daemon sets the end of a peer's turn (``turn_ends``), and
 the bus looks at the clock after everything that can be slow: rare services, batches, long texts, elements with many
 audiences. Once the time is up, the peer's next messages wait until the daemon gives it another turn (``next_turn``).
 Work on many elements is a task of short steps, see ``tasks``, which goes on in later turns.
 
-The daemon reports what happens to a peer (a turn, bytes that were read, the end of what it sends, a closed connection),
-and services report what they wait for. Each report walks the table of ``conditions``, which nothing else changes.
+The daemon reports the events of a peer (a turn, bytes that were read, the end of its messages, a closed connection),
+and services report that they wait. Each report walks the table of ``conditions``, which nothing else changes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Serving:
     # -- waiting messages
 
     def hold_back(self, session: Session, messages: list[bytes]) -> None:
-        """Let messages wait for what the session waits for; those of a session that is over are dropped."""
+        """Let messages wait as long as the session waits; those of a session that is over are dropped."""
         if not session.condition.is_over:
             session.waiting += messages
 
@@ -120,7 +120,7 @@ class Serving:
     # -- fetches in the order of arrival
 
     def fetch_in_order(self, session: Session, begin: Callable[[], None]) -> None:
-        """Begin a fetch when all that was sent before it is read; the peer's next messages wait for that."""
+        """Start a fetch when all that was sent before it is read; the peer's next messages wait for that."""
         if session.awaits_order():
             session.begin_fetch = begin
             advance(session, Cause.AWAITS_ORDER)
@@ -128,7 +128,7 @@ class Serving:
             begin()
 
     def begin_fetch(self, session: Session) -> None:
-        """Report that all that was sent before a fetch is read: the fetch begins, if there is one."""
+        """Report that all that was sent before a fetch is read: the fetch starts, if there is one."""
         begin = session.begin_fetch
         if session.condition is PUT_OFF and begin is not None:
             session.begin_fetch = None
@@ -140,7 +140,7 @@ class Serving:
     def begin_task(self, session: Session, request_id: bytes, steps: Generator[Step]) -> None:
         """Work in short steps, as far as the turn's time goes, and on in the next turns; later messages wait for it."""
         if session.outbox.closed:
-            return  # nobody is left who would read the answer
+            return  # no peer is left to read the answer
         session.task = steps
         session.task_id = request_id
         self._go_on(session, steps)
@@ -151,7 +151,7 @@ class Serving:
         try:
             for step in steps:
                 if session.outbox.closed:
-                    break  # nobody is left who would read the rest
+                    break  # no peer is left to read the rest
                 if isinstance(step, Work):
                     step.run(partial(self._on_work_done, session, steps))
                     if not step.is_done:

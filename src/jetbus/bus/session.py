@@ -92,7 +92,7 @@ class Session:
         self.routes: dict[bytes, Route] = {}
         """Requests that wait for its answer, oldest first."""
         self.condition: Condition = READY
-        """What its next message waits for. Only ``Serving`` changes it, by the table of ``conditions``."""
+        """Decides when its next message is handled. Only ``Serving`` changes it, by the table of ``conditions``."""
         self.missed = 0
         """Number of events that the journal had dropped when it last had everything of this peer."""
         self.fresh = True
@@ -102,9 +102,9 @@ class Session:
         self.ended = False
         """The peer sends nothing more, and leaves when all that it has sent is handled."""
         self.begin_fetch: Callable[[], None] | None = None
-        """Begins the fetch that was put off."""
+        """Starts the fetch that was put off."""
         self.awaits_order: Callable[[], bool] = _return_false
-        """Asked before a fetch begins; True if it has to be put off."""
+        """Asked before a fetch starts; True if it has to be put off."""
         self.task: Generator[Step] | None = None
         """Work in short steps that goes on in its next turn."""
         self.task_id = b""
@@ -121,7 +121,7 @@ class Session:
         self.speaks_jsonrpc = False
         """True if it is a peer of 2012 that sends ``jsonrpc`` and expects it in all that it receives."""
         self.wants_outcome = False
-        """True if the result of a set is to say what the state became, where that is not what was requested."""
+        """True if the result of a set is to have the new value of the state, where that is not the requested one."""
         self.separators = ""
         """Separators of paths that it has chosen, empty for those of the bus."""
 

@@ -37,7 +37,7 @@ ENTRY_UNITS = 3
 
 
 class _Descending:
-    """A text whose order is reversed; numbers and booleans are simply negated."""
+    """A text in reversed order; numbers and booleans are simply negated."""
 
     __slots__ = ("text",)
 
@@ -161,13 +161,13 @@ class SortedMatches:
         self._count = 0
 
     def fill(self, entries: Iterable[Entry]) -> None:
-        """Begin with the entries of these matches."""
+        """Start with the entries of these matches."""
         self._entry_of = {entry[2]: entry for entry in entries}
         self._entries = _Entries(self._entry_of.values())
         self._count = self._count_visible()
 
     def take_over(self, other: SortedMatches) -> None:
-        """Begin with the matches of another one."""
+        """Start with the matches of another one."""
         self._entry_of = dict(other._entry_of)
         self._entries = other._entries.copy()
         self._count = self._count_visible()

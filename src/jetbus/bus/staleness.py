@@ -8,8 +8,8 @@ gets a new deadline, or it is stale::
     changed_at           97.0          101.0           100.0
     at 100.0    pump: 97.0 + 5 = 102.0 is still to come              --> (102.0, pump)
 
-A stale state has no deadline until it changes again. Entries that are no longer valid stay in the heap until they are
-due, or until there are more of them than of others.
+A stale state is without a deadline until it changes again. Entries that are no longer valid stay in the heap until
+they are due, or until there are more of them than of others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Staleness:
         return len(self._deadlines)
 
     def begin(self, element: Element, now: float) -> None:
-        """Begin to watch a state whose schema says when it is stale."""
+        """Start to watch a state with a schema that says when it is stale."""
         if element.description.stale_s and not element.is_method:
             element.meta = replace(element.meta or Meta(), changed_at=now, _members=None)
             self._watch(element, now + element.description.stale_s)

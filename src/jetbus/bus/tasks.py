@@ -1,13 +1,13 @@
 """Tasks: work for one peer that takes more than a turn, as a generator of short steps.
 
-What a step yields says when the next one may follow::
+The value that a step yields says when the next one may follow::
 
     yield               at once, or in the peer's next turn if the time of this one is used up
     yield READ          in a turn after the peer has read everything that it was sent
     yield work          once ``work``, which blocks, is done in a thread; ``work.result()`` returns its outcome
 
 So a long answer is produced at the speed at which its peer reads, and nothing is produced ahead. The peer's next
-messages wait for the end of its task. A task whose peer is gone is closed, on the loop: its ``finally`` clauses run.
+messages wait for the end of its task. When its peer leaves, a task is closed, on the loop: its ``finally`` clauses run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Work(Generic[Outcome]):
 
 
 class Room:
-    """Room for long searches: what all of them have found so far, and not sent yet, takes so many bytes.
+    """Room for long searches: a limit for the bytes that all of them have found so far, and not sent yet.
 
     A search that finds no room waits, in the order of arrival; addresses take turns, so that one with many peers does
     not keep the others waiting. A search that is larger than the whole room takes all of it.
@@ -85,9 +85,9 @@ class Room:
         return not self._used or self._used + place.size <= self._most()
 
     def give_back(self, size: int) -> None:
-        """Take back the room of a search that has ended, and let others begin."""
+        """Take back the room of a search that has ended, and let others start."""
         self._used -= size
-        # A search whose peer is gone gives its room back as soon as it has entered, within this loop.
+        # After its peer has left, a search gives its room back as soon as it has entered, within this loop.
         if self._is_serving:
             return
         self._is_serving = True
@@ -102,7 +102,7 @@ class Room:
         self._is_serving = True
 
     def _take_next(self) -> Place | None:
-        """Return the search that enters next and let its address go behind the others; None if there is no room."""
+        """Return the search that enters next and let its address go behind the others; None while the room is full."""
         address, places = next(iter(self._waiting.items()), ("", None))
         if places is None or not self._fits(places[0]):
             return None
@@ -139,7 +139,7 @@ class Place(Work[None]):
             then()
 
     def leave(self) -> None:
-        """Give back the room. A search whose peer is gone while it waits leaves when it has entered."""
+        """Give back the room. If its peer leaves while it waits, a search gives the room back when it has entered."""
         if self.is_done:
             self.is_done = False
             self._room.give_back(self.size)

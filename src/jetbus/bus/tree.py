@@ -51,7 +51,7 @@ class Element(Struct, eq=False):
     room: int = VALUE_ROOM
     """Length of its value as its owner's account has it, which may be somewhat longer than the value."""
     audiences: tuple[Audience, ...] = ()
-    """Audiences of this element: fetches whose rule matches its path and whose users may see it."""
+    """Audiences of this element: fetches with a rule that matches its path, by users that may see it."""
 
     @property
     def schema(self) -> bytes | None:
@@ -89,7 +89,7 @@ class Element(Struct, eq=False):
 
 
 class TypedElement(Element, eq=False):
-    """A state or method whose owner speaks binary: it has a body, and a JSON value only once somebody asks for it."""
+    """A state or method of a binary owner: it has a body, and a JSON value only after a peer has asked for it."""
 
     key: bytes = b""
     body: bytes = binary.EMPTY_BODY
@@ -119,8 +119,8 @@ def as_json(element: Element, value: bytes) -> bytes:
 class Tree:
     """Leaves by path, in order of creation, and the nodes above them.
 
-    ``kind`` says whose leaves keep off nodes and other leaves: ``strict`` all, ``flat`` none, ``auto`` those of owners
-    whose dialect knows nodes. Programs of the other dialects add ``a`` and ``a/b`` side by side.
+    ``kind`` selects the leaves that keep off nodes and other leaves: ``strict`` all, ``flat`` none, ``auto`` those of
+    owners with a dialect that knows nodes. Programs of the other dialects add ``a`` and ``a/b`` side by side.
     """
 
     def __init__(self, kind: str = "auto", separators: str = SEPARATOR) -> None:
@@ -132,7 +132,7 @@ class Tree:
         self.elements: dict[str, Element] = {}
         self.nodes = Nodes(separators)
         self._created = 0
-        # Sorted paths for finding what is below a prefix; brought up to date only when asked.
+        # Sorted paths for finding the elements below a prefix; brought up to date only when asked.
         self._sorted: list[str] = []
         self._unsorted: list[str] = []
         self._stale: set[str] = set()
@@ -142,7 +142,7 @@ class Tree:
         path, elements = element.path, self.elements
         if path in elements:
             raise Occupied(path)
-        # The walk up the path is done only for those who asked for a strict tree or whose dialect has nodes.
+        # The walk up the path is done only in a strict tree, or for dialects with nodes.
         if self._strict or (self._auto and element.dialect.has_nodes):
             self._check_relatives(path, element.owner.separators or self.separators)
         self.nodes.add(path)
@@ -191,7 +191,7 @@ class Tree:
             nodes.remove(element.path)
 
     def matching(self, rule: Rule) -> list[Element]:
-        """Return the leaves whose path a rule matches, in order of creation."""
+        """Return the leaves with a path that a rule matches, in order of creation."""
         test, daemon = rule.matches_path, rule.sees_daemon
         if rule.reports_work:
             return [element for element in self.candidates(rule) if _matches(rule, element.path)]

@@ -1,4 +1,4 @@
-"""The shell round the brain: listeners, connections, outboxes, users, settings and what the daemon tells of itself."""
+"""The shell round the brain: listeners, connections, outboxes, users, settings and the daemon's states about itself."""
 
 from jetbus.daemon.config import Config
 from jetbus.daemon.daemon import Daemon

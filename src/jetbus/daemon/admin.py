@@ -1,4 +1,4 @@
-"""Methods of the daemon for those who look after a bus: who owns and fetches what, and closing a connection.
+"""Methods of the daemon for administrators of a bus: owners and fetches of each peer, and closing a connection.
 
 Where there are users, closing connections and seeing access groups take an administrator. Elements that are
 hidden from a peer are left out of its answers.
@@ -63,7 +63,7 @@ class AdminMethods:
         return lambda: binary.encode_json_body(b"true")
 
     def _holdings(self, session: Session, args: Json) -> Callable[[], bytes]:
-        """Return what a peer owns, as far as the caller may see it, and the rules of its fetches."""
+        """Return the elements that a peer owns and the caller may see, and the rules of its fetches."""
         if not self._is_admin(session):
             raise NotAllowed(HOLDINGS, f"{HOLDINGS} takes an administrator; authenticate as one")
         held = self._find_peer(args).session
@@ -77,7 +77,7 @@ class AdminMethods:
         return lambda: binary.encode_json_body(answer)
 
     def _owners(self, session: Session, args: Json) -> Callable[[], bytes]:
-        """Return who owns what a rule matches, and which groups it asks for; looked for in a thread, beside the bus."""
+        """Return owner and groups of the elements that match a rule; a thread searches, beside the bus."""
         rule, admin, auth = read_any_rule(_argument(args, "rule")), self._is_admin(session), session.auth
         elements, allowed = self._daemon.bus.tree.elements, self._daemon.config.rule_work_max
 

@@ -26,7 +26,7 @@ log = logging.getLogger("jetbus.config")
 
 
 class ConfigError(Exception):
-    """A setting that cannot be; the text says which, why and what would do."""
+    """A setting that is not valid; the text has the setting, the reason and a value that would be."""
 
 
 class AddressInUse(ConfigError):
@@ -131,7 +131,7 @@ def read_networks(text: str) -> tuple[str, ...]:
 
 
 def read_densities(text: str) -> tuple[tuple[str, str], ...]:
-    """``RULE => DENSITY`` with semicolons between them; what they mean is the journal's business."""
+    """``RULE => DENSITY`` with semicolons between them; the journal interprets them."""
     rows = [row.partition("=>") for row in text.split(";") if row.strip()]
     if not all(arrow and rule.strip() and density.strip() for rule, arrow, density in rows):
         raise ValueError("it is RULE => DENSITY, such as plant/fast/** => sample 1s; ** => every")
@@ -326,8 +326,8 @@ class Config(Limits):
         reload=True,
     )
     unasked: frozenset[str] = frozenset()
-    """No setting: the transports whose addresses are defaults next to one that was asked for. Where such a default is
-    in use, the daemon goes on without that transport."""
+    """Not a setting: the transports with a default address while another transport has an explicit one. If such a
+    default is in use, the daemon goes on without that transport."""
 
 
 TRANSPORTS = ("tcp", "ws", "unix", "binary", "binary_unix")
@@ -431,7 +431,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
             values[row.name] = row.value(environment[row.variable], row.variable)
         if flags[row.name] is not None:
             values[row.name] = row.value(flags[row.name], row.flag)
-    # Somebody chose an address: then a default that is taken is no reason to refuse to start.
+    # An address was chosen: then the daemon also starts if a default of another transport is taken.
     if any(values.get(name) is not None for name in TRANSPORTS):
         values["unasked"] = frozenset(TRANSPORTS) - values.keys()
     config = Config(**values)

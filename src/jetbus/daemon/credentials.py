@@ -23,7 +23,7 @@ class Credentials(NamedTuple):
 
 
 def peer_credentials(sock: Any) -> Credentials | None:
-    """Return who is at the other end of a Unix socket, as the kernel knows it; None where it does not tell."""
+    """Return the process at the other end of a Unix socket as the kernel reports it; None on systems that do not."""
     if _SO_PEERCRED is None or sock is None or sock.family != socket.AF_UNIX:
         return None
     with contextlib.suppress(OSError):

@@ -156,7 +156,7 @@ class Daemon:
         self.listening: dict[str, str] = {}
         """Addresses it listens on, by kind, as in the ready line."""
         self.left_out: list[str] = []
-        """The kinds that it goes on without, since somebody else has their default address."""
+        """The kinds that it goes on without, because another program listens on their default address."""
         self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._socket_files: list[Path] = []
         self.radar: RadarProcess | None = None
@@ -216,7 +216,7 @@ class Daemon:
         ]
 
     async def _listen_if_free(self, kind: str) -> None:
-        """Listen on the address of a transport; a default that nobody asked for may be somebody else's."""
+        """Listen on the address of a transport; a default that was not asked for may be taken."""
         address = getattr(self.config, kind)
         if address is None:
             return
@@ -263,7 +263,7 @@ class Daemon:
 
     async def stop(self) -> None:
         """Stop listening, close all connections and the journal."""
-        # A search that is given up would let the next one begin, on a loop that is closed.
+        # A search that is given up would let the next one start, on a loop that is closed.
         self.bus.preparations.close()
         for timer in self._timers:
             timer.cancel()
@@ -283,7 +283,7 @@ class Daemon:
             if isinstance(connection, WebSocketConnection):
                 connection.goodbye()
             connection.outbox.flush()
-            # Closing waits for the peer to read what was written, but not for longer than ``STOP_S``.
+            # Closing waits for the peer to read the rest, but not for longer than ``STOP_S``.
             connection.transport.close()
         deadline = self.loop.time() + STOP_S
         while self.connections and self.loop.time() < deadline:
@@ -318,7 +318,7 @@ class Daemon:
         return True
 
     def has_room_for_handshake(self, address: str) -> bool:
-        """Return True if a TLS handshake may begin; a few more than connections, since a page may be wanted."""
+        """Return True if a TLS handshake may start; a few more than connections, since a page may be wanted."""
         return self._has_room(address, self.config.connections_max + PAGE_READERS_MAX)
 
     def _has_room(self, address: str, most: int) -> bool:
@@ -572,13 +572,13 @@ def _cause(problem: OSError) -> str:
 
 
 def _clear_stale_socket(path: Path) -> None:
-    """Remove a socket file nobody listens on any more; anything else is left alone."""
+    """Remove a socket file without a listener; anything else is left alone."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise ConfigError(f"cannot listen on unix {path}: that is not a socket; choose another path")
     except OSError:
         return
-    # A file stays behind when a daemon is killed. Only a connection tells whether somebody listens on it.
+    # A file stays behind when a daemon is killed. Only a connection shows whether a program listens on it.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

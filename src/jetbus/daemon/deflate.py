@@ -104,7 +104,7 @@ class DeflatingTransport:
 
 
 def _find_payload(data: bytes, at: int) -> tuple[int, int]:
-    """Return where the payload of a frame without a mask begins and ends."""
+    """Return start and end of the payload of a frame without a mask."""
     size, start = data[at + 1], at + 2
     if size == 126:
         (size,), start = struct.unpack_from(">H", data, start), start + 2

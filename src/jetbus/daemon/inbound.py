@@ -1,8 +1,8 @@
 """Bytes that the daemon has read and cannot handle yet: unfinished messages, and messages that wait for their turn.
 
-Each connection may hold one message of ``message_bytes_max``. So that many connections cannot fill the memory, what
-all of one address hold is limited, and what all together hold. Where a limit is crossed, one of the connections that
-hold at least half the average is closed, not one whose few bytes wait behind those of others. Of these it
+Each connection may hold one message of ``message_bytes_max``. So that many connections cannot fill the memory, there is
+a limit for the connections of one address, and one for all of them. If a limit is crossed, one of the connections that
+hold at least half the average is closed, not one with a few bytes that wait behind those of others. Of these it
 is the one that has made no progress for the longest time: one that announces a long message and does not send it is
 found before one that is busy sending.
 """
@@ -33,7 +33,7 @@ class Inbound:
         self.total_bytes = 0
 
     def note(self, connection: Connection, held_bytes: int) -> None:
-        """Count what a connection holds now; close another one, or this one, if that is too much."""
+        """Count the bytes that a connection holds now; close another one, or this one, if that is too much."""
         # Taken out and put back in: a dict keeps its order, so the connection moves to the end.
         more = held_bytes - self._by_connection.pop(connection, 0)
         host = connection.host
@@ -53,7 +53,7 @@ class Inbound:
             self._close(_choose(self._by_connection), "inbound_bytes_max", config.inbound_bytes_max)
 
     def _charge(self, connection: Connection, held_bytes: int) -> None:
-        """Count what a connection holds in the account of its peer, if it has one already."""
+        """Count the bytes that a connection holds in the account of its peer, if it has one already."""
         if connection in self._charged:
             account, before_bytes = self._charged.pop(connection)
             account.note(-before_bytes)

@@ -97,7 +97,7 @@ class JournalApi:
 
     def _check_groups(self, auth: Auth | None, path: str) -> None:
         groups = self._daemon.config.journal_groups
-        # Without users there is nobody to tell apart; with users the past is closed until somebody opens it.
+        # Without users all peers are alike; with users the past is closed until a setting opens it.
         if not groups and self._daemon.bus.permissions.users is None:
             return
         if auth is None or not set(groups) & set(auth.fetch_groups):
@@ -113,7 +113,7 @@ class JournalApi:
     # -- history for fetch and get
 
     def as_of(self, instant: Json, rule: Rule) -> list[PastElement]:
-        """Return the elements whose path matched the rule at an instant."""
+        """Return the elements with a path that matched the rule at an instant."""
         return _translate_errors(lambda: self._read_tree(instant, _without_value_tests(rule)))
 
     def _read_tree(self, instant: Json, rule: Rule | None) -> list[PastElement]:
@@ -160,8 +160,8 @@ class JournalApi:
     # -- methods of the bus
 
     def offsets(self, _args: MethodArgs) -> bytes:
-        """Return where the journal begins and ends, and the instant up to which it is complete."""
-        # Read before the journal: what the journal has afterwards includes every event up to this instant.
+        """Return the first and the last event of the journal, and the instant up to which it is complete."""
+        # Read before the journal, which then has every event up to this instant.
         complete_us = self._journaling.writer.complete_us
         ((bus, offsets),) = self.journal.offsets().items()
         offsets["now"] = max(complete_us, offsets["now"] or 0) or None
@@ -219,7 +219,7 @@ class JournalApi:
 
 
 class ReplaySeam:
-    """A seam between past and live whose events are in the form that the bus replays."""
+    """A seam between past and live, with events in the form that the bus replays."""
 
     def __init__(self, seam: JournalSeam) -> None:
         self._seam = seam
@@ -332,7 +332,7 @@ class MethodArgs:
         return number
 
     def limit(self) -> int:
-        """Return the number of rows of a page: what was asked for, but no more than ``ROWS_MAX``."""
+        """Return the number of rows of a page: the requested number, but no more than ``ROWS_MAX``."""
         return min(self.number("limit") or pages.ROWS_MAX, pages.ROWS_MAX)
 
     def names(self, name: str, known: Collection[str]) -> list[str] | None:

@@ -7,7 +7,7 @@ Events are appended on the event loop and written by a thread, one write at a ti
 
 The loop never waits for the disk, however slow it is, with one exception: ``journal_fsync = always`` promises that
 no event goes out before it is on disk, so the loop waits for every commit. ``waited_s`` counts that time. If a commit
-fails, outboxes hold back what they have until one succeeds. Once events had to be dropped, that will never be: then
+fails, outboxes hold their messages back until one succeeds. Once events had to be dropped, that will never be: then
 ``on_missed`` closes the peers that wait for an answer or an event.
 
 A query about the past has to see everything that happened before it. ``bring_up_to_date`` returns a ``JournalSeam``:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from jetbus.journal.writer import AppendedEvent, Watch
 
 PRESENT_PATHS_PER_TURN = 5_000
-"""Paths whose present values are recorded in one turn after a gap."""
+"""Number of paths recorded with their present values in one turn after a gap."""
 DISK_WAIT_S = 10.0
 """Longest wait of a query for the events before it to be written."""
 DISK_SLOW_S = 2.0
@@ -110,7 +110,7 @@ class Journaling:
         self._overdue = False
         """True if a write was due while another one was running; it follows at once."""
         self._waiting_seams: list[JournalSeam] = []
-        """Seams that begin with the next write."""
+        """Seams that start with the next write."""
         self._awaited: deque[tuple[int, Callable[[], None]]] = deque()
         """Callbacks of ``when_recorded``, each with the number of events that must be settled first."""
         self.waited_s = self.waited_longest_s = 0.0
@@ -121,7 +121,7 @@ class Journaling:
         """Called with ``always`` when events were dropped. Set by the daemon."""
         self._reported_missed = 0
         self._missed: set[str] = set()
-        """Paths of dropped events whose present elements are still to be recorded."""
+        """Paths of dropped events; their present elements are still to be recorded."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -130,7 +130,7 @@ class Journaling:
         return self._commit_before_send if self._always else None
 
     def start(self) -> None:
-        """Record the start of the daemon and begin to write."""
+        """Record the start of the daemon and start to write."""
         found = self.writer.recovered
         detail: dict[str, Any] = {"version": jetbus.__version__, "restart": found.last_seq > 0 or not found.clean}
         if not found.clean:
@@ -193,7 +193,7 @@ class Journaling:
         self._writing_since_s = time.monotonic()
         self._overdue = False
         pending = self.writer.take()
-        # Between take and begin no event can be appended, so nothing is lost or doubled at the seam.
+        # Between these two steps no event can be appended, so nothing is lost or doubled at the seam.
         seams, self._waiting_seams = self._waiting_seams, []
         for seam in seams:
             seam.begin()
@@ -206,7 +206,7 @@ class Journaling:
             if lost.everything:
                 self._record_everything()
         some = list(islice(self._missed, PRESENT_PATHS_PER_TURN))
-        # While the disk refuses, what is recorded now would be dropped as well.
+        # While the disk refuses, these events would be dropped as well.
         if some and self.writer.problem is None:
             self._missed.difference_update(some)
             self.record_present(some)
@@ -225,7 +225,7 @@ class Journaling:
             log.exception("journal %s: a write failed unexpectedly", self.directory)
         for seam in seams:
             seam.finish(self.writer.committed_seq)
-        # Also after a failure: a query then sees what is on disk, and does not wait for its timeout.
+        # Also after a failure: a query then sees the events on disk, and does not wait for its timeout.
         with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon has stopped
             self._loop.call_soon_threadsafe(self._finish_write)
 
@@ -264,7 +264,7 @@ class Journaling:
 
     @property
     def problem(self) -> str | None:
-        """Problem with the disk and what to do about it; None while all is well."""
+        """Problem with the disk and the next step for the user; None while there is none."""
         since_s = self._writing_since_s
         slow_s = 0.0 if since_s is None else time.monotonic() - since_s
         if self.writer.problem is None and slow_s > DISK_SLOW_S:

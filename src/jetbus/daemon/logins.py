@@ -1,11 +1,11 @@
 """Logins: the queue of passwords to check, and the threads that hash them.
 
-Checking a password takes tens of milliseconds of a core, on purpose, and whoever reaches the daemon may ask for it. So
-that guessing is slow and hinders nobody:
+Checking a password takes tens of milliseconds of a core, on purpose, and every peer may ask for it. So that guessing
+is slow and does not delay others:
 
 - Passwords are hashed in threads of their own, never in those that read the journal or do other work.
 - After a few failures an address, and a user, must wait between two attempts, however many connections they come by.
-- A user who has logged in from an address before is *known* there. Known users have a thread of their own, and wait
+- After a login from an address a user is *known* there. Known users have a thread of their own, and wait
   only because of failures of that very user at that very address.
 - Attempts wait in a queue of bounded length, and addresses take turns. When the queue is full, the newest attempt of
   the address that has most of it is refused. Attempts of closed connections are dropped.
@@ -36,7 +36,7 @@ FORGET_S = 60.0
 STRANGER_THREADS, KNOWN_THREADS = 2, 1
 
 Done = Callable[[Auth | JetError], None]
-"""Function that receives the rights of a user who has logged in, or the error."""
+"""Function that receives the rights of a user after the login, or the error."""
 
 
 class Limits(Protocol):
@@ -64,7 +64,7 @@ class _Attempt:
     session: Session
     user: str
     keys: tuple[Hashable, ...]
-    """Keys that failures are counted by: address and user, or both together for a user who is known there."""
+    """Keys that failures are counted by: address and user, or both together for a user known there."""
     work: Callable[[], Auth]
     done: Done
 
@@ -75,7 +75,7 @@ class _Failures:
 
     count: int = 0
     until: float = 0.0
-    """The next attempt must not begin before that."""
+    """The next attempt must not start before that."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Logins:
         self._pump(lane)
 
     def run(self, work: Callable[[], Outcome], done: Callable[[Outcome | JetError], None]) -> None:
-        """Run other work that hashes, for users who are logged in."""
+        """Run other work that hashes, for users that are logged in."""
         self._known_users.threads.run(work, done)
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ class Logins:
         newest.done(LimitReached("logins_waiting_max", limit, "too many logins wait; try again later"))
 
     def _pump(self, lane: _Lane) -> None:
-        """Begin as many attempts as there are free threads, or wait until the next one may begin."""
+        """Start as many attempts as there are free threads, or wait until the next one may start."""
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
@@ -191,7 +191,7 @@ class Logins:
         lane.threads.run(attempt.work, finished)
 
     def _begins_at(self, attempt: _Attempt) -> float:
-        """Return the time before which an attempt must not begin."""
+        """Return the time before which an attempt must not start."""
         return max((self._failures[key].until for key in attempt.keys if key in self._failures), default=0.0)
 
     def _count_failure(self, attempt: _Attempt) -> None:
@@ -231,7 +231,7 @@ def _shorten(ordered: OrderedDict[Any, Any], length_max: int) -> None:
 
 
 def login_address(host: str) -> str:
-    """Return what logins from a host are counted by: an IPv6 host has a whole /64 network to choose addresses from.
+    """Return the address by which logins from a host are counted: an IPv6 host can choose from a whole /64 network.
 
     >>> login_address("2001:db8::1:2:3:4"), login_address("10.0.0.5")
     ('2001:db8::/64', '10.0.0.5')

@@ -72,7 +72,7 @@ async def _serve(config: Config, arguments: Sequence[str]) -> None:
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     await daemon.start()
     gc.collect()
-    # What exists now lives as long as the daemon. The collector need not look at it again.
+    # These objects live as long as the daemon. The collector need not look at them again.
     gc.freeze()
     left_out = [f"without={','.join(daemon.left_out)}"] if daemon.left_out else []
     print("ready", *(f"{kind}={where}" for kind, where in daemon.listening.items()), *left_out, flush=True)
@@ -103,7 +103,7 @@ def _return_memory() -> None:
     """Let freed memory go back to the system, so that a burst of long messages does not stay with the daemon.
 
     The allocator of glibc raises the size from which on it returns blocks with each long block that is freed, and that
-    of Arrow keeps what it has had. Other systems are left as they are.
+    of Arrow keeps its blocks. Other systems are left as they are.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read when pyarrow is imported, with the journal
     with contextlib.suppress(OSError, AttributeError):

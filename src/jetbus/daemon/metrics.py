@@ -1,6 +1,6 @@
 """Metrics of the daemon: states under ``$jet/`` and the pages /health and /metrics.
 
-All of them show the same numbers, read when they are asked for; while somebody fetches them the states are kept up to
+All of them show the same numbers, read when they are asked for; while a peer fetches the states, they are brought up to
 date once a second.
 """
 
@@ -131,7 +131,7 @@ class Metrics:
 
     @property
     def watched(self) -> bool:
-        """True if somebody fetches the states."""
+        """True if a peer fetches the states."""
         return self._daemon.bus.fetches.watch_daemon
 
     def refresh(self) -> None:
@@ -251,7 +251,7 @@ JOURNAL_NUMBERS = (
 
 
 def _waits(journaling: Journaling) -> dict[str, Any]:
-    """Return what ``/health`` says of a bus that waits for its disk: the setting, and the time it has waited."""
+    """Return the text of ``/health`` for a bus that waits for its disk: the setting, and the time it has waited."""
     return {
         "because": "journal_fsync = always: no event is sent before it is on disk",
         "waited_s": round(journaling.waited_s, 3),

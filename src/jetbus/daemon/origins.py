@@ -1,7 +1,7 @@
 """Origins: which web pages may open a WebSocket to the daemon.
 
 A browser lets every page connect to every host, also to this machine, and tells the server the page's origin. Without a
-check any page that somebody looks at could use a daemon that only listens on loopback. So a request with an origin is
+check any page in a browser could use a daemon that only listens on loopback. So a request with an origin is
 refused unless the origin is
 
 - a loopback address or ``localhost``: a page of this machine,

@@ -115,7 +115,7 @@ class RadarProcess:
 
 
 def find_url(config: Config, listening: Mapping[str, str]) -> str:
-    """Return an address of this daemon for its Radar: one without TLS, whose certificate may be for another name."""
+    """Return an address of this daemon for its Radar: one without TLS, since a certificate may be for another name."""
     for kind, scheme in (("tcp", "jet"), ("ws", "ws")):
         if kind in listening and config.tls_cert is None:
             host, _, port = listening[kind].rpartition(":")

@@ -1,7 +1,7 @@
 """Accepting TLS connections, which count from their first moment on.
 
-A server of the event loop makes a TLS connection known when its handshake is complete. Until then nobody would count
-it, and strangers could open as many as the system has files. So the daemon accepts these sockets itself::
+A server of the event loop makes a TLS connection known when its handshake is complete. Until then it would not be
+counted, and strangers could open as many as the system has files. So the daemon accepts these sockets itself::
 
     accept --> handshake (counted like a connection, ended after handshake_s) --> Connection
 """
@@ -27,7 +27,7 @@ RETRY_S = 1.0
 
 
 class TlsServer:
-    """A listening socket whose connections speak TLS."""
+    """A listening socket for connections with TLS."""
 
     def __init__(
         self,

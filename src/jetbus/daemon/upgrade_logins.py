@@ -1,4 +1,4 @@
-"""Logins by the HTTP request that opens a WebSocket, for web pages whose user is logged in already.
+"""Logins by the HTTP request that opens a WebSocket, for web pages with a user that is logged in already.
 
 Two proofs count, each only if its setting is given:
 

@@ -1,4 +1,4 @@
-"""The users file: users with their passwords and groups, rights of groups by path, and who may change users.
+"""The users file: users with their passwords and groups, rights of groups by path, and rights to change users.
 
 The file has cjet's shape, and may have more::
 
@@ -7,16 +7,16 @@ The file has cjet's shape, and may have more::
      "groups": {"staff": {"add": ["plant/{user}/**"], "fetch": ["**"], "set": [], "call": [], "reserve_s": 60}},
      "default": "closed"}
 
-A user has a `password`, or logs in without one: `unix` names the users and groups of the system whose processes are
+A user has a `password`, or logs in without one: `unix` names users and groups of the system, and their processes are
 that user on a Unix socket, `certificates` the names in client certificates (`CN:`, `DNS:`, `email:`, `URI:`). A plain
 password is replaced by its argon2 hash when the file is read. A user has the rules of a group for an action if the
 group is in the list of that action; without `addGroups` those of the groups that are in all three other lists.
-Everything here blocks (hashing and disk), so the daemon calls it from a worker thread; what groups and rules allow
-lives in `jetbus.bus.access` and `jetbus.bus.rights`.
+Everything here blocks (hashing and disk), so the daemon calls it from a worker thread; the meaning of groups and
+rules is in `jetbus.bus.access` and `jetbus.bus.rights`.
 
 Invariants: the file on disk is always whole, the old one or the new one. A change starts from the file as it
 is on disk, so that nothing edited by hand is lost, unknown keys included. Users in memory are one mapping,
-replaced as a whole and only after the file is written: a login waits for nobody's change and never sees half
+replaced as a whole and only after the file is written: a login does not wait for a change and never sees half
 of one. No password ever gets into a log line or an exception.
 
 Errors, by what the caller can do; refusals are bus errors and go to the peer as they are::
@@ -24,7 +24,7 @@ Errors, by what the caller can do; refusals are bus errors and go to the peer as
     UsersFileError           mend the file
     errors.LoginRefused      log in otherwise; it does not tell whether the user exists
     errors.UserRefused
-        PasswdRefused        ask somebody who may
+        PasswdRefused        ask an admin, or a user of `passwdGroups`
         NotAdmin             ask an admin
         UserExists           take another name
         InvalidEntry         give a usable name, password or groups
@@ -154,18 +154,18 @@ class Users:
         return self._path_rules
 
     def auth_of(self, name: str) -> Auth | None:
-        """Return the rights of a user, or None if there is no such user."""
+        """Return the rights of a user, or None if the user does not exist."""
         user = self._users.get(name)
         return user.auth if user else None
 
     def auth_of_process(self, credentials: Credentials) -> Auth | None:
-        """Return what a process on a Unix socket may do without a password: by its user, or else by its group."""
+        """Return the rights of a process on a Unix socket without a password: by its user, or else by its group."""
         by_name = self._by_credential
         name = by_name.get(("uid", credentials.uid)) or by_name.get(("gid", credentials.gid))
         return self.auth_of(name) if name is not None else None
 
     def auth_of_certificate(self, names: Iterable[str]) -> Auth | None:
-        """Return what the holder of a verified certificate with these names may do; the first that is known counts."""
+        """Return the rights of a verified certificate with these names; the first known name counts."""
         for name in names:
             user = self._by_credential.get(("certificate", name))
             if user is not None:
@@ -173,7 +173,7 @@ class Users:
         return None
 
     def authenticate(self, name: str, password: str) -> Auth:
-        """Return what the user may do if the password is right; raise LoginRefused.
+        """Return the rights of the user if the password is right; raise LoginRefused otherwise.
 
         An unknown user gets the same answer as a wrong password, after the same work: a hash is verified in any case.
         """
@@ -207,7 +207,7 @@ class Users:
         _log.info("user %r added by %r", name, actor)
 
     def remove_user(self, actor: str | None, name: str) -> None:
-        """Remove a user on behalf of an admin; raise NotAdmin, or InvalidEntry if there is nobody to remove."""
+        """Remove a user on behalf of an admin; raise NotAdmin, or InvalidEntry if the user does not exist."""
         with self._changing() as file:
             _check_admin(file.users, actor, "remove users")
             if name not in file.users:
@@ -221,7 +221,7 @@ class Users:
     def _changing(self) -> Iterator[_UsersFile]:
         """Yield the file as it is on disk, to be changed; then write it and put its users in force."""
         with self._lock:
-            # Read again under the lock: somebody may have edited the file, or another thread changed it.
+            # Read again under the lock: the file may have been edited, or changed by another thread.
             file = _UsersFile.read(self._path)
             hashed = file.hash_plain_passwords(self._hasher)
             yield file
@@ -254,7 +254,7 @@ class Users:
             _log.warning("password of user %r keeps its old hash: %s", name, error)
 
 
-# Who may change what.
+# Rights to change users.
 
 
 def _check_may_change_password(users: Mapping[str, _User], actor: str, name: str) -> None:
@@ -285,7 +285,7 @@ def _check_new_user(users: Mapping[str, _User], name: str, password: str, groups
         raise InvalidEntry(f"groups {flaw}")
 
 
-# What is wrong with a part of an entry, as the end of a sentence; "" if nothing is.
+# Faults of a part of an entry, each as the end of a sentence; "" if the part is valid.
 
 
 def _flaw_of_text(text: object, chars_max: int) -> str:
@@ -372,7 +372,7 @@ class _UsersFile:
         return cls(path, document)
 
     def hash_plain_passwords(self, hasher: argon2.PasswordHasher) -> list[str]:
-        """Hash what is not hashed yet, and return whose passwords those were."""
+        """Hash the passwords that are still plain text, and return the names of their users."""
         plain = [
             name for name, user in self.users.items() if user.password and not user.password.startswith(_HASH_PREFIX)
         ]
@@ -538,7 +538,7 @@ def _document(path: Path) -> Any:
 
 
 def _close_to_others(descriptor: int, path: Path) -> None:
-    """Remove the access of other users of the system, who could try to break the hashes.
+    """Remove the access of other users of the system, since they could try to break the hashes.
 
     Its group stays: where the file is root's, it is by its group that the daemon reads it.
     """
@@ -564,7 +564,7 @@ def _decoded(path: Path, data: bytes) -> Any:
 
 
 def _cause(error: Exception) -> str:
-    """Describe what is wrong with the JSON, without the text around it, which may be a password."""
+    """Describe the fault of the JSON, without the text around it, which may be a password."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return error.reason if isinstance(error, UnicodeDecodeError | UnicodeEncodeError) else str(error)
@@ -601,7 +601,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _take_owner_and_mode(descriptor: int, path: Path) -> None:
-    """Give the new file the old one's owner, if that is possible; nobody else gets in."""
+    """Give the new file the old one's owner, if that is possible; other users get no access."""
     old = path.stat()
     with contextlib.suppress(PermissionError):
         os.fchown(descriptor, old.st_uid, old.st_gid)

@@ -182,7 +182,7 @@ class PeerAsync(PeerConnection):
 
         def done(_result: Any, error: BaseException | None) -> None:
             if error is not None:
-                # The usual error, that the path is taken, begins with these words itself.
+                # The usual error, that the path is taken, starts with these words itself.
                 begin = f"cannot add {owned.path}: "
                 log.error("%s%s", begin, str(error).removeprefix(begin))
 
@@ -234,8 +234,8 @@ class PeerAsync(PeerConnection):
 
         The value is that on the bus when the owner has responded. Daemons other than jetd do not tell it: there it is
         the requested one even if the owner accepted that without a change (``UNCHANGED``). With ``value_as_result`` the
-        owner itself tells its value; cjet does not pass that wish on to it. With ``no_reply`` the request has no
-        answer: there is nothing to wait for, and a refusal is not reported.
+        owner itself responds with its value; cjet does not pass that wish on to it. With ``no_reply`` the daemon does
+        not respond: there is nothing to wait for, and a refusal is not reported.
         """
         future, session = self._future(), self._session
         params = SetParams(path, value if type(value) in FINITE_TYPES else session.codec.prepare(value, path))
@@ -267,7 +267,7 @@ class PeerAsync(PeerConnection):
     ) -> Awaitable[Any]:
         """Call a method with positional or with keyword arguments.
 
-        With ``no_reply`` the request has no answer: neither a result nor an error is reported, and the result is None.
+        With ``no_reply`` the daemon does not respond: no result and no error is reported, and the result is None.
         """
         given: Any = make_args(path, args, kwargs) if kwargs else args
         # Plain arguments are encoded with the request; one that may be bytes or NaN takes all of them the long way.
@@ -436,8 +436,8 @@ class PeerAsync(PeerConnection):
         With ``sort_by`` it is a sorted fetch that yields the current list. With ``since`` (a datetime, RFC 3339 text or
         ``"-2h"``) it starts in the past: with the matches of then and everything that has happened since, from the
         journal. With ``schema`` events have the ``schema`` of their states, with ``meta`` their ``ts``, ``quality`` and
-        whether they are ``stale``. With ``nodes`` there are also events of the nodes whose path matches: ``kind`` is
-        ``add`` or ``remove``, and ``is_node`` is True.
+        whether they are ``stale``. With ``nodes`` there are also events of the nodes with a matching path: ``kind``
+        is ``add`` or ``remove``, and ``is_node`` is True.
         ``on_result`` is called when the daemon has accepted or refused the fetch.
         """
         moment = None if since is None else encode_instant(since)

@@ -2,7 +2,7 @@
 
 ``docs/binary-protocol.md`` is the specification, ``jetbus.wire.binary`` has its numbers and layouts. What JSON daemons
 call a fetch by its id, binary ones call by a number that they choose when they accept it. So the codec remembers for
-one connection which fetch has which number, what each request asked for (a response does not repeat it), and which
+one connection which fetch has which number, the function of each request (a response does not repeat it), and which
 requests were routed to this peer.
 
 The number brings one complication. A fetch may end before its number is known, and can only be ended by it::
@@ -10,7 +10,7 @@ The number brings one complication. A fetch may end before its number is known, 
     peer                        daemon
       | fetch "f1"  ------------> |
       | unfetch "f1" (held back)  |
-      | <----- accepted, number 7 |      the codec now sends what it held back
+      | <----- accepted, number 7 |      the codec now sends the unfetch
       | unfetch 7  -------------> |
 
 It does so through the session's ``send``, like everything else: a frame that took another way to the socket could get
@@ -90,7 +90,7 @@ class BinaryCodec:
         frame_number = binary.encode_number(number % 0xFFFFFFFF or 0xFFFFFFFF)
         function, payload = self._encode(request.method, params)
         fetch_id = params["id"] if function == binary.FETCH_STATES else ""
-        # Also for an unfetch that is held back: somebody waits for its response.
+        # Also for an unfetch that is held back: a caller waits for its response.
         self._requests[frame_number] = number, function, fetch_id
         return self._frame(bytes((REQUEST,)) + frame_number, function, payload, params)
 
@@ -114,7 +114,7 @@ class BinaryCodec:
     def encode_result(self, request_id: bytes, result: Any) -> bytes:
         number = binary.encode_number(int(request_id))
         function = self._routed.pop(number, 0)
-        # A set that was done needs no value. True is what owners of other libraries say.
+        # A set that was done needs no value. Owners of other libraries respond with True.
         if function == binary.SET_STATE and (result is True or result == {}):
             return binary.encode_response(number)
         return binary.encode_response(number, _encode_body(result))
@@ -252,14 +252,14 @@ class BinaryCodec:
                 self._fetch_numbers[fetch_id] = number
                 self._fetch_ids[number] = fetch_id
         if head is not None:
-            # Outside of the lock: sending takes the session's lock, whose holder may wait for ours to encode.
+            # Outside of the lock: sending takes the session's lock, and its holder may wait for ours to encode.
             self._send(head + bytes((binary.UNFETCH,)) + number)
 
     def _drop_held_back(self, fetch_id: str, messages: list[Incoming]) -> None:
         """Confirm the unfetch of a fetch that was refused; there is nothing to end."""
         with self._lock:
             head = self._held_back.pop(fetch_id, b"")
-        # ``head`` is the type of the frame and, if somebody waits for a response, the number of the unfetch.
+        # ``head`` is the type of the frame and, if a caller waits for a response, the number of the unfetch.
         number, _, _ = self._requests.pop(head[1:], (0, 0, ""))
         if number:
             messages.append(Incoming(number, True))
@@ -328,7 +328,7 @@ class _BinaryDetails:
         kind, fetch_only = KINDS.get(code & ~_FLAGS), code >= binary.FETCH_ONLY
         if kind is None:
             raise binary.BadFrame(f"{code} is not an event")
-        # An ``Incoming`` cannot tell null from a missing value, and has no place for an error.
+        # An ``Incoming`` cannot tell null from a missing value, and cannot hold an error.
         if value is None or value is UNSET or isinstance(value, InvalidValue):
             notification = Notification(path, kind, value, fetch_only, **_name_about(about))
             if code & binary.NODE:
@@ -355,7 +355,7 @@ class _BinaryDetails:
 
 
 def check_version(frame: bytes) -> None:
-    """Refuse a daemon whose messages could mean something else."""
+    """Refuse a daemon of another version, since its messages could mean something else."""
     version = binary.read_info(frame)
     if version[0] != binary.VERSION[0]:
         theirs, ours = ".".join(map(str, version)), binary.VERSION[0]

@@ -57,7 +57,7 @@ __all__ = ["BlockingElement", "Fetch", "Method", "Mirror", "OnResult", "Peer", "
 
 
 class Peer(ThreadedConnection):
-    """A peer whose calls block, usable from any thread.
+    """A peer with calls that block, usable from any thread.
 
     >>> with Peer("jet://localhost") as peer:        # doctest: +SKIP
     ...     peer.set("pump/speed", 1200)
@@ -128,7 +128,7 @@ class Peer(ThreadedConnection):
         timeout_s: float | None = None,
         schema: str | Mapping[str, Json] | None = None,
     ) -> Method:
-        """Add a method, whose arguments have the types of its annotations; see ``PeerAsync.add_method``."""
+        """Add a method with arguments of the types of its annotations; see ``PeerAsync.add_method``."""
         method = self._make_method(path, function, access, timeout_s, schema)
         method.add()
         return method

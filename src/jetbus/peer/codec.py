@@ -1,21 +1,21 @@
-"""Codecs: what a session says as payloads, and payloads as messages that a session understands. No I/O.
+"""Codecs: messages of a session as payloads, and received payloads as messages for a session. No I/O.
 
 ::
 
-    PeerSession  what this peer owns and fetches, and who waits for which response
+    PeerSession  elements and fetches of this peer, and the requests that wait for a response
        |  request, notification, change, result, error        ^  Incoming, Envelope
     Codec        JsonCodec here, BinaryCodec in ``binary``; one for each connection
        |  payloads, each the content of one frame              ^
     Transport    frames and sockets
 
 The session encodes a message when it sends it, not when the socket is free: a value that the caller changes later stays
-as it was, a value that cannot be encoded raises where it was given, and the length is known while somebody can still be
-told that it is too long.
+as it was, a value that cannot be encoded raises where it was given, and a message that is too long is refused
+while its caller can still be told.
 
-Decoding is the hot path of a peer that fetches. Whatever arrives together is decoded in one pass into ``Incoming``
-structs, with events read straight into ``Event``. What this leaves open is rarely needed: whether a value was missing
-or null, or the parameters of a routed request. ``Details`` reads that on demand. A payload that does not have the
-usual form comes out as an ``Envelope``, whose parts are still JSON text, so that one value that cannot be read does not
+Decoding is the hot path of a peer that fetches. All messages that arrive together are decoded in one pass into
+``Incoming`` structs, with events read straight into ``Event``. ``Details`` reads the rest on demand, since it is rarely
+needed: whether a value was missing or null, or the parameters of a routed request. A payload that does not have the
+usual form becomes an ``Envelope`` with parts that are still JSON text, so that one value that cannot be read does not
 cost the others.
 """
 

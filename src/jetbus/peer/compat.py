@@ -1,7 +1,7 @@
 """Features of the daemons: which operators of a fetch each understands, and other differences.
 
-jetbus knows every operator of a rule. Other daemons know fewer, and node-jet 3 gets some of them wrong. A peer asks
-each daemon only for what it does correctly, which may select too much, and applies the rest of the rule itself.
+jetbus knows every operator of a rule. Other daemons know fewer, and node-jet 3 gets some of them wrong. A peer sends
+each daemon only the tests that it does correctly, which may select too much, and applies the rest of the rule itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Features(NamedTuple):
     has_timeouts: bool = True
     """True if it ends a request that the owner does not answer."""
     batch_bytes: float = float("inf")
-    """Length of the batches that it is known to accept; longer ones are split, which harms nobody."""
+    """Length of the batches that it is known to accept; longer ones are split, which does no harm."""
 
     def translate(self, rule: Rule) -> tuple[JsonObject, bool]:
         """Return the parameters of a fetch or get, and whether its results need no further test."""
@@ -41,13 +41,13 @@ class Features(NamedTuple):
                 params.pop("sort", None)
             return params, is_complete
         known = {name: self._select(name, params[name]) for name in params if name != "sort"}
-        # Sorting is left to the daemon only if it selects exactly what the rule means; else the window would be wrong.
+        # Sorting is left to the daemon only if it selects exactly the matches of the rule; else the window is wrong.
         is_complete = is_complete and known.items() >= {name: params[name] for name in known}.items()
         known = {name: tests for name, tests in known.items() if tests}
         known.setdefault("path", dict(_EVERY_PATH))
         if "sort" in params and self.sorts and is_complete:
             known["sort"] = params["sort"]
-        # Results of other daemons are always tested again: what they know, they may still get wrong.
+        # Results of other daemons are always tested again: they may be wrong even about tests that they know.
         return known, False
 
     def _select(self, name: str, tests: Mapping[str, Json]) -> JsonObject:

@@ -10,12 +10,12 @@ it right away must not be asked ten times a second.
 
 Course of a reconnect::
 
-    lost            open requests end with ``ConnectionLost``, what was queued is discarded, ``on_loss``
+    lost            open requests end with ``ConnectionLost``, queued messages are discarded, ``on_loss``
     wait, connect   again and again
                     each attempt tries all addresses of the peer in turn, from the last one on
     introduce       info, config and authenticate in one round trip; nothing else can be sent yet
     restore         add      every state with the value that it has now, every method
-                    fetch    every fetch, each followed by an info whose response ends what was there
+                    fetch    every fetch, each followed by an info; its response ends the present matches
                     info     its response comes last: everything is restored, the limit is reset
                     ``on_return``, when all of this is on its way and not yet answered
 
@@ -25,7 +25,7 @@ the connection ends.
 
 **Event loops.** Everything happens on the loop on which ``connect`` has run, which is checked for each request.
 
-Requests are not repeated: nobody knows whether a set was done before the connection broke. Changes are not queued
+Requests are not repeated: a peer cannot know whether a set was done before the connection broke. Changes are not queued
 without a connection: the add carries the latest value, and a fetch reports only differences (see ``subscription``). A
 peer with a buffer sends the others later, as values of the past (see ``buffering``).
 """
@@ -422,7 +422,7 @@ class PeerConnection:
         if self._reconnect:
             self._spawn(self._come_back(), lambda _result, _error: None)
         else:
-            # Nothing will be reported any more, so those who iterate get an error instead of waiting for ever.
+            # Nothing will be reported any more, so programs that iterate get an error instead of waiting for ever.
             for subscription in list(self._session.fetches.values()):
                 subscription.end(NotConnected(f"the connection to {self.url} is lost"))
             self._session.fetches.clear()
@@ -507,7 +507,7 @@ class PeerConnection:
     def _request_with_callback(
         self, on_result: OnResult, method: str, params: Any, future: asyncio.Future[Any], *options: Any
     ) -> None:
-        """Send a request that calls back, also when there is no connection to send it on."""
+        """Send a request that calls back, also while there is no connection."""
         future.add_done_callback(functools.partial(call_back, on_result))
         try:
             self._session.request(method, params, future, *options)
@@ -522,7 +522,7 @@ class PeerConnection:
     # -- the event loop
 
     def _schedule_flush(self) -> None:
-        # Once per turn of the loop: what is sent in one turn goes out with one write.
+        # Once per turn of the loop: all messages of one turn go out with one write.
         if not self._flush_scheduled and self._loop is not None:
             self._check_loop()
             self._flush_scheduled = True

@@ -279,7 +279,7 @@ class Responder:
                 error = refusal
             except Exception as problem:
                 error = _internal(f"cannot encode the result as JSON: {problem}")
-        # Without an id it was a notification: nobody waits for a response, not even for an error.
+        # Without an id it was a notification: the requester waits for no response, not even for an error.
         if error is None or not self._id:
             return
         if isinstance(error, TypeError) and isinstance(self._owned, OwnedState):

@@ -1,14 +1,14 @@
 """Handles: the states, methods, fetches and mirrors that a peer returns, for ``PeerAsync`` and for ``Peer``.
 
-A handle holds no state of its own beyond what it takes to wait. The session knows what is owned, and a
-``Subscription`` knows what a fetch has reported; handles of the two peers differ only in whether waiting is an
+A handle holds no state of its own except for waiting. The session knows the elements of the peer, and a
+``Subscription`` the reports of a fetch; handles of the two peers differ only in whether waiting is an
 ``await`` or blocks the thread.
 
 **Iteration.** ``async for`` over a fetch is the innermost loop of many programs. An async generator wraps every value
 that it yields, for the loop to unwrap again, which was a fifth of the time of a fast reader. ``_iterator.c`` does
 without: its ``await`` returns an event that is there at once, and awaits the fetch's own ``__anext__`` only when the
 queue is empty. Where it could not be compiled, the generator ``iterate_in_python`` takes its place and does the same.
-Either leaves what it has not used to the next loop.
+Either leaves unused events to the next loop.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class MirrorHandle(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         self._session.check_usable()
-        # A copy, because the bus changes the values while somebody iterates.
+        # A copy, because the bus changes the values during an iteration.
         return iter(list(self._values))
 
     def __len__(self) -> int:
@@ -333,7 +333,7 @@ def _log_slow_callback(subscription: Subscription) -> None:
 
 
 def check_event(event: Any) -> Any:
-    """Return an event, or raise the error of one whose value does not fit the type."""
+    """Return an event, or raise the error of one with a value that does not fit the type."""
     if isinstance(event, Event) and event.problem is not None:
         raise event.problem
     return event
@@ -490,7 +490,7 @@ class Fetch:
         subscription = self._subscription
         self._peer._session.check_usable()
         while True:
-            # Before looking: what comes after the look sets it again, and the wait ends at once.
+            # Before looking: an event that comes after the look sets it again, and the wait ends at once.
             self._woken.clear()
             taken = subscription.take()
             if taken:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHORT_BYTES = 256
 """Every daemon is expected to accept a message as short as this."""
 NOTED_MAX = 64
-"""Limit of long messages whose arrival is unknown; older ones are forgotten."""
+"""Limit of long messages without a proof of arrival; older ones are forgotten."""
 
 
 class LongMessage(NamedTuple):
@@ -39,7 +39,7 @@ class LongMessage(NamedTuple):
     """The number of the request; for a change that of the request before it."""
     is_request: bool
     state: OwnedState | None
-    """The state whose value it carries, if it is a change."""
+    """The state that it changes, if it is a change."""
 
 
 class Suspicion(NamedTuple):
@@ -97,7 +97,7 @@ class Lengths:
         suspect = _find_suspect(unproven, answered + 1 if answered < last else None)
         if suspect is None:
             return None
-        # A change alone proves nothing: it has no response, so anything behind it may have been the cause.
+        # A change alone proves nothing: it is without a response, so anything behind it may have been the cause.
         is_confirmed = suspect.is_request and self._suspected < float("inf")
         if is_confirmed:
             self.refused = min(self.refused, self._suspected, suspect.size)

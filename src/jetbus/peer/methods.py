@@ -39,7 +39,7 @@ log = logging.getLogger("jetbus.peer")
 _NONE = inspect.Parameter.empty
 _LISTED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 _REST = {inspect.Parameter.VAR_POSITIONAL: "items", inspect.Parameter.VAR_KEYWORD: "additionalProperties"}
-"""Members of a schema that describe the arguments for which a function has no names."""
+"""Members of a schema that describe the arguments of a function without names."""
 
 
 def invalid_argument(text: str) -> Refused:
@@ -209,7 +209,7 @@ def _get_function(function: Callable[..., Any]) -> Any:
 def _describe_docstring(function: Callable[..., Any]) -> JsonObject:
     """Return title and description: the first paragraph of a docstring, and the others."""
     plain = _get_function(function)
-    # Built-ins are described for those who read Python, and not the bus.
+    # The docstrings of built-ins describe Python, and not the bus.
     title, _, rest = (inspect.getdoc(plain) or "" if inspect.isfunction(plain) else "").partition("\n\n")
     members = {"title": " ".join(title.split()).removesuffix("."), "description": rest.strip()}
     return {name: text for name, text in members.items() if text}

@@ -1,14 +1,14 @@
-"""The session of a peer, without I/O: what it owns and fetches, and who waits for which response.
+"""The session of a peer, without I/O: its elements and fetches, and the requests that wait for a response.
 
 A session outlives its connections. It knows everything that this peer has added and fetched, so that it can send all of
-it again on the next one. It does not know sockets, time or threads; those who do (``connection``, ``threads``,
-``simple``) call it::
+it again on the next one. It does not know sockets, time or threads; the modules that do (``connection``,
+``threads``, ``simple``) call it::
 
     begin_connection(codec)     a connection is being made; only ``introduce`` may send
     on_connected()              the daemon knows the peer: add and fetch everything again
-    receive(payloads)           what arrived, in order
-    take_out()                  what is to be written; ``on_output`` announces it
-    expire(now)                 end requests whose time is over
+    receive(payloads)           handle the received payloads, in order
+    take_out()                  take the payloads to write; ``on_output`` announces them
+    expire(now)                 end requests past their deadline
     on_lost() / on_closed()     the connection is gone, for now or for good
 
 Messages become payloads in the codec of the connection, at the moment they are sent.
@@ -257,7 +257,7 @@ class PeerSession:
         """
         if not self.connected:
             self.check_connected()
-        # What ``_encode_request`` and ``send`` do, without the cost of two calls.
+        # The same as ``_encode_request`` and ``send``, without the cost of two calls.
         number, encode = self._count + 1, self._encode
         payload = encode(OutgoingRequest(number, method, params))
         if len(payload) > self._long_bytes:
@@ -292,11 +292,11 @@ class PeerSession:
 
     def introduce(self, method: str, params: Any, waiter: Waiter) -> None:
         """Send a request on a connection on which the daemon does not know this peer yet."""
-        # Without a time limit, because those who connect have one for the whole introduction.
+        # Without a time limit, because there is one for the whole introduction.
         self.send(self._encode_request(method, params, waiter, None, float("inf"), ""))
 
     def notify(self, method: str, params: Any) -> None:
-        """Send a request whose response is ignored."""
+        """Send a request and ignore its response."""
         payload = self.codec.encode_notification(method, params)
         if payload:
             self.send(payload)
@@ -353,12 +353,12 @@ class PeerSession:
         return timeout_s + GRACE_S if features_of(self.daemon).has_timeouts else timeout_s
 
     def expire(self, now: float) -> None:
-        """End the requests whose time is over, and forget those that are no longer awaited."""
+        """End the requests past their deadline, and forget those that are no longer awaited."""
         self._now = now
         # A copy, since requests that end are removed, and their waiters may send others.
         for number, (waiter, _, sent, within_s, path) in list(self._requests.items()):
             if waiter.done():
-                # The caller has cancelled it; nobody wants the response.
+                # The caller has cancelled it, and the response is not needed.
                 self._abandon(number)
             elif sent + within_s <= now:
                 self._abandon(number)
@@ -439,7 +439,7 @@ class PeerSession:
         if self.buffering is not None and self.buffering.is_on:
             self.buffering.change(state, value)
             return
-        # What ``encode_change`` and ``send`` do, without the cost of two calls.
+        # The same as ``encode_change`` and ``send``, without the cost of two calls.
         # A local name, because a function in an attribute takes longer to call.
         kind, encode = type(value), self._encode_value
         if kind is float:
@@ -448,7 +448,7 @@ class PeerSession:
             text = encode(value)
         elif kind is dict or kind is list:
             text = encode(value)
-            # What ``may_be_non_finite`` does, without a call for most values.
+            # The same as ``may_be_non_finite``, without a call for most values.
             if (NULL_START in text and text.partition(b"null")[1]) or (
                 (NAN_START in text or INFINITY_START in text) and may_be_non_finite(text)
             ):
@@ -585,7 +585,7 @@ class PeerSession:
         except MessageTooLong as error:
             waiter.set_exception(error)
             return
-        # Daemons differ in when they report what is there; the response to a later request comes after all of it.
+        # Daemons differ in when they report present matches; the response to a later request comes after all of them.
         self.request("info", {}, SyncWaiter(subscription))
 
     def unfetch(self, subscription: Subscription, waiter: Waiter | None = None) -> None:
@@ -597,7 +597,7 @@ class PeerSession:
         subscription.end()
         if waiter is not None:
             self.request("unfetch", {"id": subscription.id}, waiter)
-        # Otherwise there is nothing to end: the next connection only starts what is in ``fetches``.
+        # Otherwise there is nothing to end: the next connection only starts the fetches in ``fetches``.
         elif self.connected:
             self.notify("unfetch", {"id": subscription.id})
 
@@ -610,7 +610,7 @@ class PeerSession:
 
     def _use_codec(self, codec: Codec) -> None:
         self.codec = codec
-        # What every request and every change needs, one lookup away.
+        # Needed by every request and every change, one lookup away.
         self._encode = codec.encode_request
         self._encode_value, self._change_end = codec.encode_value, codec.change_end
         for owned in self.owned.values():
@@ -628,7 +628,7 @@ class PeerSession:
             # jetbus ends a request in time even if its owner never answers, so the peer needs no limit of its own.
             self.routed_s = float("inf")
             # jetbus then writes everything of one turn as one batch, which is decoded by one call, and says in the
-            # result of a set what the state became.
+            # result of a set which value the state has now.
             self.notify("config", {"became": True, "batches": True})
         for owned in self.owned.values():
             # States before fetches: otherwise a fetch of this peer's own states would report them as removed and added
@@ -677,7 +677,7 @@ class PeerSession:
     def _get_length_errors(self, suspicion: Suspicion) -> dict[int, MessageTooLong]:
         """Return the error of the request that was too long, by its number.
 
-        There is none for what is sent again on the next connection, unless that has been tried already.
+        There is none for messages that the next connection sends again, unless that has been tried already.
         """
         message, is_confirmed = suspicion
         subject = "" if message.state is None else f" for {message.state.path}"
@@ -750,7 +750,7 @@ class PeerSession:
                     result = SetResult(read.requested)
                 elif read is not None:
                     result = read(result)
-                # Bytes arrive as an object; every other result is what it seems to be.
+                # Bytes arrive as an object; every other result is a plain value.
                 elif type(result) is dict:
                     result = read_value(result)
                 waiter.set_result(result)
@@ -779,13 +779,13 @@ class PeerSession:
     def _deliver(self, fetch_id: str, events: list[Event]) -> None:
         subscription = self.fetches.get(fetch_id)
         if subscription is not None:
-            # A subscription whose consumer is too slow ends while it takes these in.
+            # A subscription with a consumer that is too slow ends while it takes these in.
             subscription.receive_events(events)
             if subscription.ended:
                 self.unfetch(subscription)
 
     def _receive_other(self, method: str, message: Incoming, details: Details, index: int) -> str:
-        """Handle a message that is not a response; return the id of the fetch whose run of events may follow."""
+        """Handle a message that is not a response; return the id of its fetch if more of its events may follow."""
         subscription = self.fetches.get(method)
         params = message.params
         # Fetch ids and paths share the member ``method``. A message with an id is a request, whatever its name is.

@@ -1,8 +1,8 @@
 """Probe of an address where no daemon answered as expected, to find the right scheme.
 
 A daemon listens at several ports, one for each protocol, and none of them explains itself to a peer of another: it
-closes the connection, or waits for more. So after a connection has failed, and only then, what listens there is asked
-once in each protocol::
+closes the connection, or waits for more. So after a connection has failed, and only then, the listener is asked once
+in each protocol::
 
     greeting          a binary daemon speaks first
     info              a JSON daemon answers a request

@@ -54,7 +54,7 @@ class SetParams(Struct, gc=False, omit_defaults=True):
 
 
 class CallParams(Struct, gc=False, omit_defaults=True):
-    """Parameters of a call; the arguments are of types in ``FINITE_TYPES``, or what ``prepare_args`` returned."""
+    """Parameters of a call; the arguments are of types in ``FINITE_TYPES``, or come from ``prepare_args``."""
 
     path: str
     args: Any
@@ -154,7 +154,7 @@ class Waiter(Protocol):
 
 OpenRequest = tuple[Waiter, Callable[[Any], Any] | None, float, float, str]
 """A request without a response yet: the waiter, the function that reads the result, when it was sent, how long to wait,
-and the path whose owner must answer (empty if the daemon does). A tuple, since one is made for every request.
+and the path of the element if its owner must answer (empty if the daemon does). A tuple, since every request needs one.
 
 A request for an owner without a function is a call; ``from_wire`` needs to know, since cjet reports the same error for
 the set of a method and the call of a state."""
@@ -191,9 +191,9 @@ class BlockingWaiter:
     def wait(self, timeout_s: float, path: str = "") -> Any:
         """Block until there is a response; return its result or raise its error."""
         # Acquired in the constructor, released by the response.
-        # A time that is over already is no time, while a negative one would be for ever.
+        # A negative timeout would mean to wait for ever, so a deadline in the past counts as zero.
         if not self._lock.acquire(timeout=-1 if timeout_s == float("inf") else max(timeout_s, 0.0)):
-            # A response that comes later finds nobody waiting.
+            # A response that comes later is ignored.
             self._done = True
             raise TimedOut({"path": path}) if path else daemon_timed_out(timeout_s)
         if self._error is not None:
@@ -231,7 +231,7 @@ class HandleWaiter(SessionWaiter):
 
 
 class AdaptedWaiter(HandleWaiter):
-    """Waiter of the get that follows a set whose value the owner adapted: warnings come without the value."""
+    """Waiter of the get that follows a set if the owner adapted the value: warnings come without the value."""
 
     def __init__(self, waiter: Waiter, outcome: SetResult) -> None:
         super().__init__(waiter, outcome)
@@ -242,7 +242,7 @@ class AdaptedWaiter(HandleWaiter):
         self._waiter.set_result(replace(self._outcome, value=value))
 
     def set_exception(self, _exception: BaseException, /) -> None:
-        self._waiter.set_result(self._outcome)  # lua-jet has no get; the state is set nevertheless
+        self._waiter.set_result(self._outcome)  # lua-jet does not know get; the state is set nevertheless
 
 
 class AddWaiter(SessionWaiter):

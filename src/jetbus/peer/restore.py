@@ -1,7 +1,7 @@
 """Comparison of two sets of values, and setting states back to earlier ones.
 
-``jet diff``, ``jet restore`` and Radar share this. Nothing here does I/O: who restores asks ``find_restorable`` what
-differs, sets each path with whatever peer it has, and describes the outcome with ``describe_outcome``.
+``jet diff``, ``jet restore`` and Radar share this. Nothing here does I/O: a caller finds the
+differences by ``find_restorable``, sets each path with its own peer, and describes the outcome by ``describe_outcome``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MISSING: Any = msgspec.UNSET
 
 
 class Difference(NamedTuple):
-    """One path whose values differ; a side that does not have the path is ``MISSING``."""
+    """One path with different values; a side that does not have the path is ``MISSING``."""
 
     path: str
     before: Any

@@ -110,7 +110,7 @@ class WebSocket:
                     raise
                 self._socket = open_at(cjet)
             except InvalidHandshake:
-                # What is not HTTP may be a daemon of another protocol.
+                # A response that is not HTTP may come from a daemon of another protocol.
                 kind = NoAnswer if isinstance(error, InvalidMessage) else NotConnected
                 raise kind(
                     f"the WebSocket handshake at {address} was refused: {error}; {suggest_tls(address)}is that a Jet"
@@ -260,7 +260,7 @@ class SimplePeer:
         user, password = self._login
         self.user = address.user if user is None else user
         self._password = (address.password if password is None else password) or ""
-        # It owns nothing, so there is no handler to await.
+        # It owns no methods, so there is nothing to await.
         self._session = PeerSession(spawn=lambda _work, _done: None)
         self._session.on_unreadable = self._fail_unreadable
         try:

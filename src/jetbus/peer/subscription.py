@@ -5,7 +5,7 @@ A ``Subscription`` lies between the session, which feeds it notifications, and a
     session --> receive_*() --> [reconnect: only the difference] --> [queue: merge or count] --> take() --> handle
 
 **Reconnect.** A subscription remembers the value of every match (``known``). On a new connection the daemon reports
-everything from the beginning. Until that is complete, an ``add`` of a path with the value that is known is dropped,
+everything from the start. Until that is complete, an ``add`` of a path with the value that is known is dropped,
 one with another value becomes a ``change``, and in the end every known path that was not reported again becomes a
 ``remove``::
 
@@ -13,14 +13,14 @@ one with another value becomes a ``change``, and in the end every known path tha
     daemon reports        add a=1   add b=5   add d=4
     consumer sees                   change b=5  add d=4  remove c
 
-Completeness has no message of its own. The session sends an ``info`` request right after the fetch: daemons answer in
+There is no message for completeness. The session sends an ``info`` request right after the fetch: daemons answer in
 order, so its response comes after everything that was there (``finish_sync``).
 
 **Rules.** The same memory lets a subscription apply a rule itself where the daemon does not know its operators or gets
 them wrong; ``compat`` has the table. The daemon is then asked for more than was wanted, and the rest is left out here.
 
 **Slow consumers.** The queue has a limit. With the policy ``latest`` an event replaces an older one of the same path
-that nobody has seen, so the queue never holds more than one event per path::
+that has not been read, so the queue never holds more than one event per path::
 
     add + change -> add     change + change -> change     change + remove -> remove     remove + add -> change
 
@@ -83,7 +83,7 @@ class Receipt:
 _NO_RECEIPT = Receipt(0.0)
 """Receipt of an event that was made by hand."""
 
-# The events of one receipt share it, and a datetime is made only for who reads it, so the time of an event costs a few
+# The events of one receipt share it, and a datetime is made only when it is read, so the time of an event costs a few
 # nanoseconds. A context variable, because peers in several threads receive at once, and because its ``get`` is the
 # cheapest call that a decoder can make for a field that the wire does not have.
 _receipt: ContextVar[Receipt] = ContextVar("receipt", default=_NO_RECEIPT)
@@ -104,7 +104,7 @@ _RENAMED = {
 
 
 class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
-    """Event of a state or method: ``add``, ``change`` or ``remove``. A method has no value.
+    """Event of a state or method: ``add``, ``change`` or ``remove``. Methods are without a value.
 
     The usual notification is decoded from the wire straight into an event.
     """
@@ -117,7 +117,7 @@ class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
     """The ``Receipt`` of the message; daemons send no member of its name."""
     is_method: bool = False
     is_node: bool = False
-    """True if a node appeared or vanished, for a fetch with ``nodes``; a node has no value."""
+    """True if a node appeared or vanished, for a fetch with ``nodes``; nodes are without a value."""
     problem: JetError | None = None
     """Why the value could not be read: at all, which leaves None, or as the type that was asked for."""
     ts: str = ""
@@ -272,12 +272,12 @@ class Subscription:
         elif features.is_jetbus and self.rule.sort is None:
             # Flat lists of many changes; a fetch that asks for more than values gets them one by one.
             self.params["together"] = True
-        # Only until it was complete once: after a reconnect a replay would repeat what the consumer has seen.
+        # Only until it was complete once: after a reconnect a replay would repeat events that the consumer has seen.
         if self._since is not None and not self.complete:
             self.params["since"] = self._since
         self._sorts_itself = self.rule.sort is not None and "sort" not in self.params
         self._passes_through = False
-        # Until everything is reported again each event is compared with what is known; see ``_check``.
+        # Until everything is reported again each event is compared with the known values; see ``_check``.
         self._reported, self._reported_nodes = set(), set()
 
     def finish_sync(self) -> None:
@@ -471,7 +471,7 @@ class Subscription:
             # After a reconnect the daemon reports everything again; the consumer hears only of differences.
             if before is not _ABSENT and kind == "add" and not is_news and _is_same_json(before, value):
                 return None
-        # The kind follows from what the consumer knows: a change of a path that was left out until now is an add.
+        # The kind follows from the knowledge of the consumer: a change of a path that was left out until now is an add.
         return self._make_event("add" if before is _ABSENT else "change", path, value, fetch_only, ts)
 
     def _is_fetch_only(self, kind: str, path: str, is_marked: bool) -> bool:
@@ -537,7 +537,7 @@ class Subscription:
     def _emit(self, events: list[Event]) -> None:
         callback = self._callback
         if callback is not None:
-            for event in events:  # what ``call_back`` does, without the cost of a call for each event
+            for event in events:  # the same as ``call_back``, without the cost of a call for each event
                 try:
                     outcome = callback(event)
                     if outcome is not None:
@@ -551,7 +551,7 @@ class Subscription:
 
     def _conflate(self, events: list[Event]) -> None:
         with self._lock:
-            # Somebody waits for these very events, so they count as seen and are not merged with later ones.
+            # A consumer waits for these very events, so they count as seen and are not merged with later ones.
             if self.awaited and len(self._delivered) < self._queue_max:
                 self._delivered += events
             else:
@@ -575,7 +575,7 @@ class Subscription:
                 self.conflated += 1
                 pending[key] = _merge(older, event)
                 continue
-            # Both stay, under keys of their own, so that neither is replaced by what happens to the path later.
+            # Both stay, under keys of their own, so that later events of the path replace neither.
             del pending[key]
             if len(pending) < self._queue_max:
                 pending[object()] = older
@@ -656,7 +656,7 @@ def _is_same_json(a: Any, b: Any) -> bool:
 
 
 def matches(rule: Rule, path: str, value: Any) -> bool:
-    """Return True if a rule matches a state, or a method, whose value is ``UNSET``."""
+    """Return True if a rule matches a state, or a method, which has the value ``UNSET``."""
     if not rule.matches_path(path):
         return False
     test = rule.matches_value

@@ -14,8 +14,8 @@ A ``Peer`` runs a ``PeerAsync`` on an event loop in a thread of its own. Going t
 thread per request, which is more than the request itself. So there are two ways:
 
 - A request of one step (set, call) goes straight to the session, which a lock protects. If nothing is queued, the
-  calling thread writes it to the socket itself; the response then wakes just that thread. What the socket does not take
-  at once is left to the loop, and nothing may be written before it: the lock also covers that.
+  calling thread writes it to the socket itself; the response then wakes just that thread. Bytes that the socket does
+  not take at once are left to the loop, and nothing may be written before them: the lock also covers that.
 - A request of several steps (connect, get, wait_for) is handed to the loop as a coroutine.
 
 Handlers and callbacks run one at a time in a second thread. They may therefore use the peer themselves, and a slow one
@@ -71,7 +71,7 @@ class SharedSession(PeerSession):
 
     def __init__(self, spawn: Spawn) -> None:
         super().__init__(spawn)
-        # Reentrant, because what holds it sends, and ``send`` takes it again.
+        # Reentrant, because its holder sends, and ``send`` takes it again.
         self.lock: threading.RLock = threading.RLock()
         self._batches = threading.local()
         self.write_now: Callable[[bytes], bool] = lambda _payload: False
@@ -233,7 +233,7 @@ class SharedPeer(PeerAsync):
             super()._flush()
 
     async def _introduce(self) -> None:
-        # What is left belongs to the connection before.
+        # The rest belongs to the connection before.
         self._rest = b""
         await super()._introduce()
 
@@ -245,7 +245,7 @@ class SharedPeer(PeerAsync):
         file_number = transport.get_idle_socket()
         if file_number is None:
             return False
-        # The loop has nothing to write, and cannot begin to: ``_flush`` waits for the lock that the caller holds.
+        # The loop has nothing to write, and cannot start to: ``_flush`` waits for the lock that the caller holds.
         data = transport.frame(payload)
         try:
             written = os.write(file_number, data)
@@ -292,7 +292,7 @@ class ThreadedConnection:
         bytes, by default 64 MiB; ``buffer_share`` the part of the time in which late values are sent, by default 0.5.
         """
         refuse_positional(url, misplaced)
-        check_callback(on_loss, "on_loss")  # as given: what the core gets is wrapped
+        check_callback(on_loss, "on_loss")  # as given: the core gets a wrapped one
         check_callback(on_return, "on_return")
         self._core = SharedPeer(
             url,
@@ -414,7 +414,7 @@ class ThreadedConnection:
 
     async def _end(self) -> None:
         await self._core.close()
-        # Requests of several steps, whose threads would wait for ever for a loop that has stopped.
+        # Requests of several steps: their threads would wait for ever for a loop that has stopped.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -549,7 +549,7 @@ class ThreadedConnection:
             outcome = await asyncio.get_running_loop().run_in_executor(
                 self._callbacks, lambda: function(*args, **kwargs)
             )
-            # A lambda or a partial object is no coroutine function, but may return something to await.
+            # A lambda or a partial object is not a coroutine function, but may return something to await.
             return await outcome if inspect.isawaitable(outcome) else outcome
 
         return run

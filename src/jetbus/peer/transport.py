@@ -1,7 +1,7 @@
 """Transports: one connection to a daemon each. They frame payloads on the way out and cut up bytes on the way in.
 
 TCP, TLS and Unix sockets carry a length before each payload. WebSocket uses the protocol of the ``websockets`` library
-without its I/O. Neither knows what is in a payload, except for one thing: a daemon that speaks the binary protocol
+without its I/O. Neither looks into a payload, except for one thing: a daemon that speaks the binary protocol
 introduces itself first, and that greeting shows whether the peer is at the right port.
 """
 
@@ -97,7 +97,7 @@ class Transport(asyncio.Protocol):
     def _refuse(self, error: NotConnected) -> None:
         if not self._open.done():
             self._open.set_exception(error)
-            self._open.exception()  # there may be nobody to retrieve it
+            self._open.exception()  # else the loop reports that it was never retrieved
 
     def close(self) -> None:
         """Send all queued payloads, then close."""
@@ -141,7 +141,7 @@ class StreamTransport(Transport):
     def write(self, payloads: list[bytes]) -> None:
         self._stream.write(self._framing.join(payloads))
 
-    # For a blocking peer, whose threads write to the socket themselves; see ``threads``.
+    # For a blocking peer, which writes to the socket in threads of its callers; see ``threads``.
 
     def frame(self, payload: bytes) -> bytes:
         """Return the bytes of a payload with its length."""
@@ -182,7 +182,7 @@ class WebSocketTransport(Transport):
             elif isinstance(event, Frame):
                 self._receive_frame(event, payloads)
         if self._protocol.handshake_exc is not None and not self._open.done():
-            self._check_handshake()  # cjet refuses with HTTP 1.0, for which the library has no event
+            self._check_handshake()  # cjet refuses with HTTP 1.0, which the library does not report
         self._flush()
         if payloads:
             self._receive(payloads)

@@ -5,7 +5,7 @@
 
 A page never gets more than it shows: one session per browser tab fetches the whole bus on the server's side, passes on
 which paths there are, and sends values only of the rows that are visible, at most a few times a second. History comes
-from the journal with pyarrow, reduced to what a chart has pixels for. Nothing here knows Spark.
+from the journal with pyarrow, reduced to the pixels of a chart. Nothing here knows Spark.
 """
 
 from __future__ import annotations

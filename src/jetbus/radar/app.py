@@ -59,7 +59,7 @@ class RadarSettings:
     boards: Path | None = None
     """Directory of board files that everybody may open by name."""
     base: str = ""
-    """Path that all addresses begin with, for a proxy that passes it on."""
+    """Prefix of the path of all addresses, for a proxy that passes it on."""
 
 
 class LoginForm(msgspec.Struct):
@@ -85,7 +85,7 @@ def create_app(settings: RadarSettings) -> Starlette:
         Route("/api/openapi.json", lambda _request: JSONResponse(OPENAPI)),
         *(Route(f"/api/{name}", radar.answer(read), methods=["GET"]) for name, read in QUESTIONS.items()),
         *boards.make_routes(settings.boards),
-        # The folder may be missing in a checkout; ``show_page`` says what to do then.
+        # The folder may be missing in a checkout; ``show_page`` says how to build it.
         Mount("/assets", StaticFiles(directory=_static(), check_dir=False)),
     ]
     base = "/" + settings.base.strip("/")
@@ -117,7 +117,7 @@ def _static() -> Path:
 
 
 class _Radar:
-    """The handlers of one application, with what they share."""
+    """The handlers of one application, with their shared objects."""
 
     def __init__(self, settings: RadarSettings) -> None:
         self._settings = settings
@@ -187,7 +187,7 @@ class _Radar:
         except msgspec.MsgspecError:
             return _refuse(400, LOGIN_SHAPE)
         options = {**self._settings.options, "user": form.user, "password": form.password}
-        # Radar has no users of its own: a password is right if the daemon accepts it.
+        # Radar does not know users of its own: a password is right if the daemon accepts it.
         peer = PeerAsync(self._settings.url, name="radar login", **options)
         try:
             await peer.connect()
@@ -240,8 +240,8 @@ class _Radar:
 class _Question:
     """ASGI application for one kind of question about the past, asked by some addresses at a time.
 
-    The answer is sent in parts, each when the one before it has left, and the turn lasts until it has been sent: what
-    nobody reads is there once, and not for long.
+    The answer is sent in parts, each when the one before it has left, and the turn lasts until it has been sent: an
+    answer that is not read is in memory once, and not for long.
     """
 
     def __init__(self, radar: _Radar, read: Read) -> None:

@@ -2,7 +2,7 @@
 
 Everything here blocks, and is called in threads. A local journal is read by as many threads as there are cores, since a
 first look at ten million points is mostly decoding. A daemon is asked by a peer of its own, so that a long history does
-not stand in the way of what is live.
+not delay live values.
 
 Points that were read once are not read again. A chart that moves to the left and is brought up to date reads
 
@@ -10,8 +10,8 @@ Points that were read once are not read again. A chart that moves to the left an
      o   |--------------|----------------------|--------------|
          since                  known.next_seq          end of the journal
 
-where ``held`` is the value in force when the range begins. The known points began with such a value, too, which goes:
-its own event is among the older ones.
+where ``held`` is the value in force when the range starts. The known points started with such a value, too, which is
+dropped: its own event is among the older ones.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Archive:
         self._threads = threads
         """Threads that read parts of a long range side by side; without them it is read at once."""
         self.close = close
-        """Closes what is open."""
+        """Closes the connection or the threads."""
 
     # -- points
 
@@ -72,12 +72,12 @@ class Archive:
                 return known
             newer = self._read_part(path, LogRange(max(known.next_seq, first), after), make)
             return join_points([known, *newer])._replace(next_seq=after)
-        # The value that held when the range begins came before it.
+        # The value in force when the range starts came before it.
         before = [make(self._read_held(path, since_us))] if since_us else []
         if known is None:
             found = self._read_part(path, LogRange(first, after, since_us), make)
             return join_points([make(EVENTS.empty_table()), *before, *found])
-        # The known points begin with the value that held then: its own event is read now.
+        # The known points start with the value in force then: its own event is read now.
         is_held = bool(known.us.size) and int(known.us[0]) < known.since_us
         known = _skip(known, int(is_held))
         older = self._read_part(path, LogRange(first, after, since_us, known.since_us), make)
@@ -134,7 +134,7 @@ class Archive:
         return self._source.read_tree_before(seq, _make_rule(wanted))
 
     def describe(self) -> dict[str, Any]:
-        """Return where the journal begins and ends, in microseconds."""
+        """Return the name and id of the bus, and the first and last event of the journal; instants in microseconds."""
         return self._source.describe()
 
 

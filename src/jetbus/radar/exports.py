@@ -1,6 +1,6 @@
 """Exports of history: record batches of events to the bytes of a file, part by part.
 
-A file is never held in memory as a whole: each writer yields what a batch has become, so that long exports stream.
+A file is never held in memory as a whole: each writer yields the bytes of a batch, so that long exports stream.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _write_lines(batches: Iterator[Any]) -> Iterator[bytes]:
 
 
 class _Parts(io.RawIOBase):
-    """File that gives away what was written to it."""
+    """File that hands over the bytes that were written to it."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -84,7 +84,7 @@ class _Parts(io.RawIOBase):
         return len(part)
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes that were written since the last call."""
         taken, self._parts = b"".join(self._parts), []
         return taken
 

@@ -36,7 +36,7 @@ PATHS_MAX = 100
 """Paths that one question may name."""
 
 LOOK_BACK = ("-1m", "-1h", "-1d", "-30d", None)
-"""Beginnings of the searches for the latest event."""
+"""Starts of the searches for the latest event."""
 
 
 class ArchiveHistory:
@@ -56,7 +56,7 @@ class ArchiveHistory:
     # -- answers
 
     def describe_journal(self, _request: Request) -> Response:
-        """Return where the journal begins and ends."""
+        """Return the first and the last event of the journal."""
         return JSONResponse(self.archive.describe())
 
     def read_series(self, request: Request) -> Response:
@@ -91,7 +91,7 @@ class ArchiveHistory:
                 rows += [show_event(row) for row in batch.slice(0, limit - len(rows)).to_pylist()]
                 if len(rows) >= limit:
                     break
-            # With exactly ``limit`` rows nobody has looked for more, so that it counts as incomplete.
+            # With exactly ``limit`` rows there may be more, so that it counts as incomplete.
             complete = len(rows) < limit
         return JSONResponse({"events": rows, "complete": complete})
 
@@ -123,7 +123,7 @@ class ArchiveHistory:
         return JSONResponse({"event": None})
 
     def read_changes(self, request: Request) -> Response:
-        """Return the last event of each path in a range, to bring a tree from its beginning to its end."""
+        """Return the last event of each path in a range, to bring a tree from its start to its end."""
         latest: dict[str, dict[str, Any]] = {}
         since, until = _instant(request, "since"), _instant(request, "until")
         # A cut ends every value at once, which no list of changes can say: the page has to read the whole tree again.
@@ -178,7 +178,7 @@ class ArchiveHistory:
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     def read_differences(self, request: Request) -> Response:
-        """Return what was added, removed and changed between two instants."""
+        """Return the elements that were added, removed and changed between two instants."""
         text = request.query_params.get("rule", "**")
         before, after = (
             self.read_values(_instant(request, name) or default, text) for name, default in (("a", "-1h"), ("b", "now"))

@@ -1,13 +1,13 @@
-"""Limits on what one address may ask of Radar's server, and for how long.
+"""Limits on the requests of one address to Radar's server, and on their time.
 
     limit                     counts                                      beyond it
     connections_per_address   HTTP connections and tabs of an address     refused with 429, closed
     request_s                 time to send a request, head and body       408, closed
-    stuck_s                   time without reading what was sent          aborted
+    stuck_s                   time without reading the response           aborted
     QUESTIONS_PER_ADDRESS     questions about the past at work            wait for their turn
     QUESTIONS_WAITING_MAX     those and the waiting ones of an address    refused with 429
 
-A question keeps its turn until its answer has been read, so that answers that nobody reads do not pile up. Behind a
+A question keeps its turn until its answer has been read, so that unread answers do not pile up. Behind a
 proxy all browsers have one address; ``jet radar --connections`` raises the first limit there.
 """
 
@@ -66,7 +66,7 @@ class Questions:
 
 
 class BoundedConfig(Config):
-    """Settings of a server whose connections are counted by address."""
+    """Settings of a server that counts connections by address."""
 
     def __init__(
         self, app: Any, *, connections_per_address: int, request_s: float, stuck_s: float, **options: Any

@@ -1,9 +1,9 @@
-"""Logins of browsers: who logged in with which cookie, and the past that each of them may see.
+"""Logins of browsers: the user of each cookie, and the past that each of them may see.
 
 A browser that logs in gets a random token in a cookie that no script can read and that no other site makes it send.
 Behind the token is the user's login to the daemon: tabs with this cookie connect with it, so that the daemon itself
-decides what they see and do. Passwords stay in the memory of this process, since peers need them to come back after a
-loss, and go when the user logs out, when nobody has used the login for ``IDLE_S``, or with the process.
+applies the rights of the user. Passwords stay in the memory of this process, since peers need them to come back after a
+loss, and go when the user logs out, when the login was not used for ``IDLE_S``, or with the process.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class BusMirror:
             self._watchers.setdefault(path, set()).add(tab)
 
     async def read_info(self) -> dict[str, Any]:
-        """Return what the daemon says about itself; nothing while there is no connection."""
+        """Return the daemon's states about itself; nothing while there is no connection."""
         if self.peer.connected:
             with contextlib.suppress(JetError):
                 return await self.peer.info()
@@ -153,7 +153,7 @@ class BusMirror:
         for fetch in fetches:
             await fetch.ready()
         self.is_complete = True
-        # Whether a daemon of another make has users is seen by what it has shown.
+        # Whether a daemon of another make has users is seen by the elements that it has shown.
         self._note_status()
 
     def _on_event(self, event: Event) -> None:

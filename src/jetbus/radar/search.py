@@ -3,7 +3,7 @@
 Text with a glob, a rule operator or a value test is a rule. Anything else is free text: each word must be found in the
 path, in any case, and paths are ranked by the best fit of all words, then by length.
 
-    exact segment > beginning of a segment > anywhere
+    exact segment > start of a segment > anywhere
 """
 
 from __future__ import annotations

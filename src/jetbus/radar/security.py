@@ -59,7 +59,7 @@ def is_allowed_host(host: str, server: tuple[str, int | None] | None, origins: S
     """Return True if a request may name this host.
 
     A page elsewhere can let its own name resolve to 127.0.0.1 and would then be of the same origin as a Radar of this
-    machine. So what comes over loopback has to name an address, localhost, or the host of an allowed origin.
+    machine. So a request over loopback has to name an address, localhost, or the host of an allowed origin.
     """
     if server is None or not _is_loopback(server[0]) or "*" in origins:
         return True
@@ -82,9 +82,9 @@ def _is_address(host: str) -> bool:
 
 
 def is_allowed_origin(headers: Mapping[str, str], origins: Sequence[str]) -> bool:
-    """Return True for a page of this very host, an allowed origin, or a client that is no browser.
+    """Return True for a page of this very host, an allowed origin, or a client other than a browser.
 
-    Browsers let any page open a WebSocket to any host, and tell only by ``Origin`` whose page it was.
+    Browsers let any page open a WebSocket to any host, and name the page only by ``Origin``.
     """
     origin = headers.get("origin")
     if origin is None or origin in origins or "*" in origins:

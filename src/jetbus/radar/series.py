@@ -1,9 +1,9 @@
 """History as a chart needs it: per pixel the first, lowest, highest and last value, so that no spike is lost.
 
-A reader who zooms out over ten million points sees the same peaks as one who zooms in: a bucket keeps its extremes, and
+Zoomed out over ten million points, a chart has the same peaks as zoomed in: a bucket keeps its extremes, and
 with its first and last value the line enters and leaves it where the data does. Points of a path are held in memory as
-two arrays once they were asked for, and only extended, at their end by what is new and at their beginning by what is
-older, so that a zoom is a few binary searches and reductions.
+two arrays after the first request, and only extended, at their end by newer and at their start by older points, so that
+a zoom is a few binary searches and reductions.
 
 Numbers make a line. Everything else (booleans, texts, objects) makes bands: stretches of time with one value. After a
 removal, a stop or start of the daemon, and a gap in the journal there is no value until the next event of the path.
@@ -47,7 +47,7 @@ SERIES = pa.schema(
         ("last", pa.float64()),
         ("count", pa.int64()),
         ("end", pa.int64()),  # microseconds of the bucket's last event
-        ("bad", pa.int64()),  # events whose quality is not good
+        ("bad", pa.int64()),  # events of a quality that is not good
     ]
 )
 BANDS = pa.schema([("ts", pa.int64()), ("value", pa.string()), ("count", pa.int64()), ("bad", pa.int64())])
@@ -66,7 +66,7 @@ class Points(NamedTuple):
     texts: Any
     """Values as JSON text, null after a cut: an Arrow array. None if all values are numbers, which saves the memory."""
     bad: Flags | None
-    """True for values whose quality is not good; None if all are good."""
+    """True for values of a quality that is not good; None if all are good."""
     since_us: int
     """Instant from which on all events are here; the first point may be older: the value that held then."""
     next_seq: int
@@ -87,7 +87,7 @@ def make_points(events: Any, since_us: int, next_seq: int) -> Points:
     try:
         # The usual path has nothing but numbers: one cast for all, and no texts to keep.
         numbers, kept = pc.cast(texts, pa.float64()), None
-    except pa.ArrowInvalid:  # some are no numbers: JSON's numbers begin with a digit or a minus, all else does not
+    except pa.ArrowInvalid:  # some are not numbers: JSON's numbers start with a digit or a minus, all else does not
         numeric = pc.match_substring_regex(texts, "^-?[0-9]")
         numbers = pc.cast(pc.if_else(numeric, texts, pa.scalar(None, pa.string())), pa.float64())
         kept = texts
@@ -104,7 +104,7 @@ def _read_quality(qualities: Any) -> Flags | None:
 
 
 def pick_member(events: Any, member: str) -> Any:
-    """Return events whose values are a member of the objects that they have; other values become null."""
+    """Return events with a member of their objects as values; other values become null."""
 
     def pick(text: str | None) -> str | None:
         value = msgspec.json.decode(text) if text else None
@@ -156,12 +156,12 @@ def _flat(array: Any) -> Any:
 
 
 def reduce_points(points: Points, since_us: int, until_us: int, buckets: int) -> Any:
-    """Return a table ``SERIES`` of the numbers in a range, with the point in force at its beginning.
+    """Return a table ``SERIES`` of the numbers in a range, with the point in force at its start.
 
     The first row may be older than ``since_us``: the value that held there.
     """
     buckets = max(1, min(buckets, POINTS_MAX))
-    # One point before the range: its value holds when the range begins.
+    # One point before the range: its value is in force when the range starts.
     begin = max(int(np.searchsorted(points.us, since_us)) - 1, 0)
     end = int(np.searchsorted(points.us, until_us))
     us, numbers = points.us[begin:end], points.numbers[begin:end]
@@ -214,7 +214,7 @@ def find_bands(points: Points, since_us: int, until_us: int) -> Any:
     is_new = (codes[1:] != codes[:-1]) | (bad[1:] != bad[:-1])
     starts = np.flatnonzero(np.concatenate([[True], is_new])) if us.size else np.empty(0, np.int64)
     if starts.size > BANDS_MAX:
-        # Too many to draw: keep one a slot of time, counting what it stands for.
+        # Too many to draw: keep one a slot of time, with the number of points that it stands for.
         slot = (us[starts] - since_us) // max((until_us - since_us) // BANDS_MAX, 1)
         starts = starts[np.concatenate([[True], np.diff(slot) != 0])]
     counts = np.diff(np.concatenate([starts, [us.size]]))
@@ -244,7 +244,7 @@ class SeriesCache:
             since_us = max(since_us - (until_us - since_us), 0)
         else:
             since_us = known.since_us
-        # Without the lock: reading takes long. Two who ask for the same path both read it, and the later result stays.
+        # Without the lock: reading takes long. Two requests for the same path both read it, and the later result stays.
         points = self._archive.read_points(path, member, since_us, known)
         with self._lock:
             self._points[key] = points

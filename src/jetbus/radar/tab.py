@@ -1,11 +1,11 @@
-"""One browser tab on the bus: passes on what the tab shows, and carries out what it asks for.
+"""One browser tab on the bus: sends the elements that the tab shows, and carries out its requests.
 
 Messages are JSON objects in both directions. The browser asks with ``{"id", "method", "params"}`` and is answered with
 ``{"id", "result"}`` or ``{"id", "error"}``. Without being asked it is sent
 
-    {"status": {...}}                          the connection to the daemon and what the daemon can do
+    {"status": {...}}                          the connection to the daemon and the daemon's features
     {"tree": {"add": [[path, flags], ...],     paths that came or whose flags have changed, and paths that went;
-              "remove": [...], "reset": true}} with ``reset`` the list begins anew
+              "remove": [...], "reset": true}} with ``reset`` the list starts anew
     {"values": {path: [value, ms, count]}}     watched paths: latest value, when it came, how many events of it the
                                                mirror has seen; with 0 the value is older, and ms when it was found
     {"schemas": {path: schema}}                schemas of watched elements, where they have one
@@ -47,7 +47,7 @@ from jetbus.rules import Rule, rule
 
 FLUSH_S = 0.05
 TREE_CHUNK = 5_000
-"""Paths in one message of the tree, so that a page with 100,000 of them can begin to draw."""
+"""Paths in one message of the tree, so that a page with 100,000 of them can start to draw."""
 VALUES_BYTES = 1 << 20
 """Length at which a message of values ends; the others follow in the next one."""
 PENDING_MAX = 20_000
@@ -128,7 +128,7 @@ class TabSession:
         self._marks: dict[str, int] = {}
         """Flags of watched paths by their descriptions."""
         self._reset = True
-        """The tree is to be listed anew; until then, what comes and goes need not be noted."""
+        """The tree is to be listed anew; until then, adds and removes need not be noted."""
         self._listing: Iterator[str] = iter(())
         """Paths of the mirror that the tab does not know yet."""
         self._added: dict[str, None] = {}
@@ -184,7 +184,7 @@ class TabSession:
     # -- the browser
 
     async def run(self) -> None:
-        """Flush what has changed until cancelled."""
+        """Flush changes until cancelled."""
         try:
             while True:
                 await self._due.wait()
@@ -218,7 +218,7 @@ class TabSession:
             await asyncio.gather(*requests, return_exceptions=True)
 
     async def _flush(self) -> None:
-        """Send what has changed since the last flush."""
+        """Send the changes since the last flush."""
         if self._status_due:
             self._status_due = False
             await self._send_json({"status": await self._describe()})
@@ -326,12 +326,12 @@ class TabSession:
         self._follow_descriptions()
 
     def _follow_descriptions(self) -> None:
-        """Ask our own daemon about the watched paths; others do not know what to answer."""
+        """Ask our own daemon about the watched paths; others do not know the request."""
         if self._is_jetbus and self._mirror.peer.connected:
             self._descriptions.follow(self._mirror.peer, self._watched)
 
     async def _search(self, params: TabSearch) -> dict[str, Any]:
-        # Over what the mirror knows already: a search asks nothing of the bus.
+        # Over the paths of the mirror: a search asks nothing of the bus.
         values = ((path, row.value, bool(row.flags & METHOD)) for path, row in self._mirror.rows.items())
         found = find_paths(params.text, values)
         return {"paths": found[: min(params.limit, SEARCH_MAX)], "total": len(found)}
@@ -359,7 +359,7 @@ class TabSession:
         return {"differences": rows, "total": len(found)}
 
     async def _restore(self, params: TabRestore) -> dict[str, str]:
-        """Set these paths back to their value at an instant, and return what became of each."""
+        """Set these paths back to their value at an instant, and return the outcome of each."""
         if len(params.paths) > RESTORE_MAX:
             raise Invalid(f"at most {RESTORE_MAX} states are set back at a time, not {len(params.paths)}")
         wanted = set(params.paths)

@@ -36,7 +36,7 @@ class Descriptions:
         self._on_news = on_news
         self._schemas: dict[str, Any] = {}
         self._metas: dict[str, Any] = {}
-        """Time and quality of values whose owners state any."""
+        """Time and quality of values, if their owners state any."""
         self._due_schemas: set[str] = set()
         self._due_metas: set[str] = set()
         self._paths: list[str] = []
@@ -52,7 +52,7 @@ class Descriptions:
         self.stop()
         if not wanted:
             return
-        # While the connection is lost there is nobody to ask; the session calls again when it is back.
+        # While the connection is lost the daemon cannot be asked; the session calls again when it is back.
         with contextlib.suppress(NotConnected):
             self._fetch = peer.fetch(rule(equals_one_of=wanted), self._receive, schema=True, meta=True)
             # Only if the fetch was sent, so that the next call tries again.
@@ -72,7 +72,7 @@ class Descriptions:
             self._due_metas.add(path)
 
     def take(self) -> dict[str, dict[str, Any]]:
-        """Return what is new since the last time, each by path; None for a path that has none any more."""
+        """Return the news since the last time by path; None for a path that has none any more."""
         schemas = {path: self._schemas.get(path) for path in self._due_schemas}
         metas = {path: self._metas.get(path) for path in self._due_metas}
         self._due_schemas, self._due_metas = set(), set()

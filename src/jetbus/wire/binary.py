@@ -45,7 +45,7 @@ FETCH_ONLY = 0x80
 DESCRIBED = 0x40
 """Flag in the kind of a notification: a JSON object with schema or meta data follows the value."""
 NODE = 0x20
-"""Flag in the kind of a notification: a node appeared or vanished, which has no value."""
+"""Flag in the kind of a notification: a node, without a value, appeared or vanished."""
 KINDS = {number: kind for kind, number in NOTIFICATIONS.items()}
 
 NONE, JSON, TEXT, BYTES = 0, 1, 2, 3
@@ -93,7 +93,7 @@ BODY_AT = _BODY.size
 PAYLOAD_AT = 6
 """Offset of the payload in a request: after type, id and function."""
 EVENT_PAYLOAD_AT = 2
-"""Offset of the payload in an event, which has no id."""
+"""Offset of the payload in an event, which is without an id."""
 
 EMPTY_BODY = _BODY.pack(NONE, 0)
 INFO_MESSAGE = _INFO.pack(INFO, *VERSION)
@@ -121,7 +121,7 @@ def encode_instant(text: str) -> bytes:
 
 
 def encode_body(kind: int, data: bytes) -> bytes:
-    """Encode a value whose type has a number."""
+    """Encode a value of a type that has a number."""
     return _BODY.pack(kind, len(data)) + data
 
 
@@ -339,7 +339,7 @@ def to_json(found: bytes) -> bytes:
     """Return the JSON text that stands for a body; an empty body becomes null."""
     kind, data = found[0], found[BODY_AT:]
     mime = MIMES[kind]
-    # A body that claims to be JSON was never decoded on its way. What is not valid must not get into a JSON message.
+    # A body that claims to be JSON was never decoded on its way. An invalid one must not get into a JSON message.
     if kind == JSON and is_json(data):
         return data.strip()
     if kind == TEXT:

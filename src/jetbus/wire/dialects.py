@@ -29,7 +29,7 @@ _NODE = b'{"type":"node"}'
 
 
 class Leaf(Protocol):
-    """A state or method as dialects encode it. A method has no value."""
+    """A state or method as dialects encode it. Methods are without a value."""
 
     @property
     def path_json(self) -> bytes: ...
@@ -59,7 +59,7 @@ Route = Callable[[str, Leaf, Params], bytes]
 
 
 class Heads(NamedTuple):
-    """Bytes before the tail of a routed request: ``start``, id, ``on``; or ``alone`` if it has no id."""
+    """Bytes before the tail of a routed request: ``start``, id, ``on``; or ``alone`` without an id."""
 
     start: bytes
     on: bytes
@@ -199,7 +199,7 @@ def _route_binary(kind: str, leaf: Leaf, params: Params) -> bytes:
     if kind == "call":
         args = binary.from_json(params.args) if params.args else binary.EMPTY_BODY
         return bytes((binary.CALL_METHOD,)) + leaf.key + args
-    # The owner receives the type that its state has now, not what a JSON peer happens to send.
+    # The owner receives the type that its state has now, not that of the JSON that the peer sends.
     value = binary.from_json(params.value, leaf.body[0])
     options = binary.VALUE_AS_RESULT if params.valueAsResult == TRUE else b""
     return bytes((binary.SET_STATE,)) + leaf.key + value + options

@@ -1,4 +1,4 @@
-"""Framing: where one message ends and the next begins on a connection.
+"""Framing: the limits of messages in the bytes of a connection.
 
     TCP, Unix socket     length, 32 bits, big endian | message
     WebSocket            header of a text frame | message
@@ -123,7 +123,7 @@ class StreamDecoder:
         while (body := at + _HEADER_BYTES) <= end:
             (length,) = unpack(data, at)
             stop = body + length
-            # Refused by what it announces, before its bytes take any memory.
+            # Refused by its announced length, before its bytes take any memory.
             if length > bytes_max:
                 self.overlong = length
                 return messages

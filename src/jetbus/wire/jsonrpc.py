@@ -1,8 +1,8 @@
 """JSON-RPC messages: their types, their parts and responses.
 
-Parts that are forwarded to other peers stay the bytes that were received. A ``Message`` is what the daemon handles; the
-daemon's ``intake`` makes it from a text that it has checked. An ``Envelope`` is a message whose members may still have
-any type. Nothing here checks encoding, nesting, numbers or doubled keys.
+Parts that are forwarded to other peers stay the bytes that were received. The daemon handles a ``Message``, which
+``intake`` makes from a text that it has checked. An ``Envelope`` is a message with members that may still have any
+type. Nothing here checks encoding, nesting, numbers or doubled keys.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Message(Struct, gc=False):
 
 
 FREQUENT = frozenset({"add", "remove", "change", "set", "call"})
-"""Services whose parameters are ``Params``."""
+"""Services with parameters that are ``Params``."""
 
 
 class Envelope(Struct, gc=False):
-    """A message object whose members may have any type."""
+    """A message object with members of any type."""
 
     id: Raw = ABSENT
     method: Raw = ABSENT
@@ -104,7 +104,7 @@ class LoneSurrogate(ParseError):
 
 
 def diagnose(text: bytes) -> Envelope:
-    """Decode a message whose members may have any type, or raise the error to respond with."""
+    """Decode a message with members of any type, or raise the error to respond with."""
     try:
         return decode_envelope(text)
     except msgspec.ValidationError:
@@ -124,7 +124,7 @@ _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F].
 
 
 def _read_id_past_surrogates(text: bytes) -> bytes:
-    """Return the id of a request whose only fault is lone surrogates, else empty bytes."""
+    """Return the id of a request if lone surrogates are its only fault, else empty bytes."""
     mended = _ESCAPES.sub(lambda found: _REPLACEMENT if found[1] else found[0], text)
     # Nothing was replaced, so the fault is another one and the id cannot be trusted.
     if mended == text:

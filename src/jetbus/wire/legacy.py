@@ -62,7 +62,7 @@ _WORDS = (b'"element"', b'"notify"', b'"post"', b"match")
 
 
 def may_be_legacy(batch: bytes) -> bool:
-    """Return False if a batch certainly has no request of 2012, by a quick search in its text."""
+    """Return False if a batch is certainly without a request of 2012, by a quick search in its text."""
     if any(word in batch for word in _WORDS):
         return True
     return batch.find(b"[", batch.find(b"[") + 1) > 0 and _POSITIONAL.search(batch) is not None

@@ -21,7 +21,7 @@ TAIL_START, TAIL_END = b'"params":{"path":', b"}}"
 
 
 class Entry(Protocol):
-    """A state or method as an entry shows it. A method has no value."""
+    """A state or method as an entry shows it. Methods are without a value."""
 
     @property
     def path_json(self) -> bytes: ...

@@ -19,8 +19,8 @@ entry in the outbox of every member*. Whatever else is put into one of these out
 event of the audience opens a new one. If peer A above receives another response, it follows the chunk, and event 4
 starts a second chunk for all three.
 
-**Exceptions.** An audience with one member needs no chunk: it borrows the list of frames of that outbox. A member whose
-socket is full is *slow*: it leaves the chunks and is sent events one by one, so that a newer change can replace an
+**Exceptions.** An audience with one member needs no chunk: it borrows the list of frames of that outbox. A member with
+a full socket is *slow*: it leaves the chunks and is sent events one by one, so that a newer change can replace an
 older one in its queue. Chunks that collect only changes (``combined``) may be open in an outbox side by side, since
 the order between different fetches is free.
 

@@ -54,7 +54,7 @@ class Chunk:
 
 
 class Audience:
-    """Fetches whose members receive the same bytes."""
+    """Fetches with members that receive the same bytes."""
 
     __slots__ = (
         "_cached_head",
@@ -97,7 +97,7 @@ class Audience:
         """Members that are not slow, with their fetch ids."""
         self.value_test = rule.matches_value
         self.matched: set[Element] = set()
-        """Elements whose value matches, if the rule tests values."""
+        """Elements with a value that matches, if the rule tests values."""
         self.has_nodes = False
         """True if members are told of nodes, too."""
         self.separators = ""
@@ -147,7 +147,7 @@ class Audience:
         self._lend = next(iter(self.members)).lend if alone else None
 
     def rejoin(self, outbox: Outbox) -> None:
-        """Move a member that has become slow, or is no longer slow, to its place."""
+        """Move a member that has become slow, or has caught up, to its place."""
         self.join(outbox, self.leave(outbox))
 
     @property
@@ -261,7 +261,7 @@ class Audience:
         return value is not None and _passes(self.value_test, value)
 
     def accepts(self, element: Element) -> bool:
-        """Return True if members may receive events of an element whose path matches."""
+        """Return True if members may receive events of an element with a matching path."""
         if element.is_method and not self.dialect.has_methods:
             return False
         return element.shown_to(self.auth)
@@ -279,7 +279,7 @@ class Audience:
         self._send_element("add", element)
 
     def on_change(self, element: Element) -> None:
-        """Handle a new value. With value tests, it may begin or end to match: an add or a remove for the members."""
+        """Handle a new value. With value tests a match may start or end: an add or a remove for the members."""
         if self.value_test is None:
             self._send_element("change", element)
             return
@@ -295,7 +295,7 @@ class Audience:
     def on_described(self, element: Element, data: bytes) -> None:
         """Handle a change of the schema or other members, which ``data`` has as JSON, perhaps with a new value."""
         if self.value_test is not None and not (element in self.matched and self.matches_value(element)):
-            self.on_change(element)  # it begins to match, ends to match or never did
+            self.on_change(element)  # a match starts, ends or never was
         elif self.sorted_matches is not None:
             self._send_element("change", element)
         elif self.dialect.has_nodes:

@@ -52,12 +52,12 @@ class _AddressedChunk(Struct, gc=False):
 
 
 class BinaryAudience(Audience):
-    """Binary fetches whose members receive events of the same elements, with the same rights."""
+    """Binary fetches with members that receive events of the same elements, with the same rights."""
 
     __slots__ = ("_cached_kind", "_lone_id", "_room_bytes")
 
     _room_bytes: int
-    """Bytes that the open chunk may still take; a borrowed outbox has no such limit."""
+    """Bytes that the open chunk may still take; a borrowed outbox is not limited."""
     _lone_id: bytes
     """Fetch id of the only member while its outbox is borrowed, else empty."""
     _cached_kind: int
@@ -67,7 +67,7 @@ class BinaryAudience(Audience):
         """Send one event to all members. ``tail`` has path and body as they stand in a frame."""
         pieces = self.open_pieces
         if pieces is None:
-            # The head names the only member, who may be another one by now.
+            # The head names the only member, which may be another one by now.
             self._cached_tail_bytes = -1
             if self._lend is None:
                 pieces = self._open(Chunk(), kind, path, (number, tail))

@@ -44,7 +44,7 @@ class _CombinedChunk(Chunk):
 
 
 class CombinedAudience(Audience):
-    """Fetches whose members receive the same bytes, with all changes of a turn in one message."""
+    """Fetches with members that receive the same bytes, and all changes of a turn in one message."""
 
     __slots__ = ("_combines", "_room_bytes")
 

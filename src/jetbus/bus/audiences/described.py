@@ -1,7 +1,7 @@
 """Audiences of fetches that ask for schemas or meta data.
 
-They are audiences of their own, so that fetches that do not ask are sent the same bytes at the same cost as if nobody
-did. An event is encoded as usual and then extended::
+They are audiences of their own, so that all other fetches are sent the same bytes at the same cost as without
+them. An event is encoded as usual and then extended::
 
     JSON      {"path":"a","event":"change","value":7        ,"ts":"2026-03-01T12:00:00.000000Z","quality":"bad"    }
     2012      {"event":"change","path":"a","data":{"value":7     ,"quality":"bad"     }}
@@ -59,7 +59,7 @@ class DescribedAudience(Audience):
         return self._extend(super().encode_tail(kind, element), self._members(kind, element))
 
     def _members(self, kind: str, element: Element) -> bytes:
-        """Return what was asked for as members, each with a comma in front."""
+        """Return the requested parts as members, each with a comma in front."""
         if kind == "remove":
             return b""
         return self.asked.encode(element, schema=kind != "change" and not self.dialect.has_nodes)
