@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bus.test_record import RecordedEvents
@@ -227,11 +227,16 @@ class Model:
         )
         if refused:
             return None
+        quality = None if given.get("quality", "good") == "good" else given["quality"]
         is_past = given.get("past") is True and (self.time is None or (time or 0) < self.time)
+        is_repeated = given.get("past") is True and (given["value"], time, quality) == (
+            self.value,
+            self.time,
+            self.quality,
+        )
         received, plain = [], []
-        if "value" in given and not is_past:
-            self.value, self.time = given["value"], time
-            self.quality = None if given.get("quality", "good") == "good" else given["quality"]
+        if "value" in given and not is_past and not is_repeated:
+            self.value, self.time, self.quality = given["value"], time, quality
             received = [self.shown()]
             plain = [{"path": "s", "event": "change", "value": self.value}]
         if "schema" in given:
@@ -253,6 +258,7 @@ class Model:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(CHANGES, max_size=8))
+@example([{"value": 0, "ts": 0}, {"value": 0, "ts": 0, "past": True}])
 def test_changes_against_a_model(changes: list[dict[str, Any]]) -> None:
     """Whatever an owner sends, those who ask are told exactly what a plain model says, and others only new values."""
     bus, owner, watcher = make_bus()
