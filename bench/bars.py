@@ -1,7 +1,7 @@
 """Bars for the speed and size of the daemon, and the check of a set of results against them.
 
-Every bar is a row: the bar, the measured figure, ok or MISSED. A bar whose counterpart was left out, or
-whose cases were not run, says so; a bar whose own runs failed is missed. Unless a bar says otherwise it
+Every bar is a row: the bar, the measured figure, ok or MISSED. A bar without a counterpart, or
+without runs of its cases, says so; if its own runs failed, a bar is missed. Unless a bar says otherwise it
 compares messages per second of daemon CPU, medians of the rounds.
 """
 

@@ -4,8 +4,8 @@
     python bench/crowds.py leave --states 1000000                   the owner of all states goes
     python bench/crowds.py sorted --states 20000                    a sorted get and a sorted fetch of all states
 
-A connection of its own asks for ``info`` over and over: its longest wait is what any other peer would have waited, and
-its median what the machine takes anyway. Prints that and the daemon's peak memory. Linux only (/proc).
+A connection of its own asks for ``info`` over and over: its longest wait is the wait of any other peer, and
+its median the time that the machine takes anyway. Prints that and the daemon's peak memory. Linux only (/proc).
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/soak.py --minutes 5 --chart soak.svg
 
-A real `jetd` with a journal has 20,000 states, whose values are numbers that only ever count up by one. 300 peers join
+A real `jetd` with a journal has 20,000 states with numbers that only ever count up by one. 300 peers join
 and leave: most are healthy, some read slowly, some never, some attack (tests/support/siege.py). A process of its own
 has a request answered again and again, and tells how long each took.
 

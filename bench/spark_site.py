@@ -44,7 +44,7 @@ LINE = " ".join(f"{{:>{max(len(head), 10)}}}" for head in HEADS)
 
 
 def write_site(root: Path, journals: int, events: int) -> None:
-    """Journals of devices whose states change one after the other, a hundred times a second."""
+    """Journals of devices with states that change one after the other, a hundred times a second."""
     for number in range(journals):
         bus = f"device{number:04}"
         with journal.Writer(root / bus, journal.Settings(bus=bus, fsync="never"), now_us=lambda: BEGIN_US) as writer:

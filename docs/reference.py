@@ -3,7 +3,7 @@
 python docs/reference.py --write
 
 Each generated part of a page stands between a comment that names it and the comment that ends it; the pages of the
-folder `cli` are generated as a whole. What is generated comes from docstrings, signatures and the tables of the code; a
+folder `cli` are generated as a whole. Generated parts come from docstrings, signatures and the tables of the code; a
 test compares it with the pages.
 """
 
@@ -298,7 +298,7 @@ CLI = runpy.run_path(str(DOCS / "cli_reference.py"))
 
 
 def _parts() -> dict[str, dict[str, Callable[[], str]]]:
-    """What is generated: page, name of the part, how it is made."""
+    """A generated part: page, name of the part, how it is made."""
     from jetbus.journal.journal_errors import JournalError
     from jetbus.spark.spark_errors import JetSparkError
 

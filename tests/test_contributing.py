@@ -167,7 +167,7 @@ def test_running_some_tests(line: str) -> None:
 
 def test_what_is_generated(tree: Path) -> None:
     """The line that brings the pages up to date does."""
-    (block,) = blocks("What is generated")
+    (block,) = blocks("Generated parts")
     page = tree / "docs" / "cli" / "watch.md"
     page.write_text(page.read_text(encoding="utf-8").replace("jet watch", "jet wotch"), encoding="utf-8")
     done = run(tree, block.text)
@@ -178,7 +178,7 @@ def test_what_is_generated(tree: Path) -> None:
 def test_every_section_is_walked() -> None:
     """All blocks of the page are in sections that the tests above go through."""
     sections = {block.heading for block in blocks_of(ROOT / "CONTRIBUTING.md")}
-    assert sections == {*WALKS, "Set up", "What is generated"}
+    assert sections == {*WALKS, "Set up", "Generated parts"}
 
 
 def test_the_commands_are_there() -> None:

@@ -15,7 +15,7 @@ NEEDS_ZEROCONF = "zeroconf is not installed; install it with: pip install 'jetbu
 
 
 class FoundDaemon(NamedTuple):
-    """A daemon as it announces itself; nobody has checked that."""
+    """A daemon as it announces itself; that has not been checked."""
 
     name: str
     url: str

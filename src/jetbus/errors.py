@@ -12,7 +12,7 @@
             InvalidRule                     a fetch rule is unknown or has a wrong operand
             NotFound                        there is no state or method at that path
             Occupied                        the position in the tree is taken
-                Reserved                        the path is kept for its owner, who is away
+                Reserved                        the path is kept for the user of its owner, until it is back
             Foreign                         another peer owns that path
             NotState                        set or change of a method
             NotMethod                       call of a state
@@ -252,7 +252,7 @@ class Occupied(PathError):
 
 
 class Reserved(Occupied):
-    """The path is kept for the user who owned it and is away."""
+    """The path is kept for its last user, until that user is back."""
 
     explains = True
 

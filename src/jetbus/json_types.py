@@ -1,4 +1,4 @@
-"""Types of decoded JSON: values, objects, and the objects of the protocol whose members are known.
+"""Types of decoded JSON: values, objects, and the objects of the protocol that have known members.
 
 A type checker cannot follow values that come from the network, so ``Json`` is ``Any`` to it. To a reader the name says
 that a value was decoded from JSON or will be encoded as JSON, and is nothing else: no bytes, no instant, no class.

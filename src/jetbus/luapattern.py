@@ -7,7 +7,7 @@ positions of the path that the pattern so far can end at, as the bits of one int
 character i". An item moves the whole set at once:
 
     path  a b b c      after "a"   0010      bit 1: before the first b
-                       after "b*"  1110      one addition, whose carry ripples through the run of b
+                       after "b*"  1110      one addition: its carry ripples through the run of b
 
 Greedy and lazy quantifiers are the same, since the result is only match or no match.
 
@@ -36,7 +36,7 @@ STEP_UNITS: Final = 5  # of a tenth of a microsecond, as the work of rules is co
 
 _Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, both ends included
 _Captured: TypeAlias = tuple[int | str | None, ...]  # a slot: not seen yet, open since a position, or its text
-_States: TypeAlias = dict[_Captured, int]  # what was captured -> positions reachable with that
+_States: TypeAlias = dict[_Captured, int]  # captures -> positions reachable with them
 
 _ANY: Final[_Ranges] = ((0, 0x10FFFF),)
 _LETTER_CLASSES: Final[Mapping[str, _Ranges]] = {
@@ -569,7 +569,7 @@ class _Parser:
 
     def _repetition(self, capture: _Capture) -> _Item:
         if capture.state == "position":
-            return _Chars(self._class(()))  # a position has no text, so Lua never matches it
+            return _Chars(self._class(()))  # a position is not text, so Lua never matches it
         if capture.slot is None:
             capture.slot = self.slots
             self.slots += 1

@@ -2,7 +2,7 @@
 
 ``pip install jetbus`` is enough for peers, and installs the commands as well: a package cannot leave them out. What the
 commands import comes with the extras ``cli`` and ``daemon``. So nothing is imported here before a command is used, and
-a command whose packages are missing says in one line what to install.
+a command without its packages names them in one line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def jetd() -> None:
 
 
 def describe_missing(problem: ModuleNotFoundError) -> str | None:
-    """Return what to install for a package of an extra; None if it belongs to no extra."""
+    """Return the words to install the extra of a package; None if it belongs to no extra."""
     extra = EXTRAS.get(problem.name or "")
     return extra and f"{problem.name} is missing; install it with: pip install 'jetbus[{extra}]'"
 

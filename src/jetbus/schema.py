@@ -8,7 +8,7 @@ that plants need::
 
 - ``read_schema`` turns either form into a ``Schema``. It never fails: a member that is malformed counts as absent, and
   members that it does not know stay in ``Schema.members``. So a reader can show the descriptions of any other program.
-- ``find_fault`` is the strict counterpart for owners, who want to hear of their mistakes.
+- ``find_fault`` is the strict counterpart for owners, so that they are told of their mistakes.
 - ``Schema.find_mismatch`` tests a value. Its time grows linearly with the value, whatever the schema: the daemon runs
   it for other peers. Hence values of ``enum`` are looked up by hash, and of ``properties`` only those that the value
   has are visited.
@@ -56,7 +56,7 @@ class Mismatch(NamedTuple):
 
 
 class Schema(Struct, frozen=True):
-    """A description of an element; what it does not say is None or empty."""
+    """A description of an element; members that it lacks are None or empty."""
 
     type: tuple[str, ...] = ()
     """Types that a value may have; empty for any."""
@@ -452,7 +452,7 @@ def describe_type(python_type: Any) -> dict[str, Any]:
 
 
 def _inline(described: Json, parts: Mapping[str, Json], within: tuple[str, ...]) -> Json:
-    """Replace references by what they refer to; inside itself a type is described as any object."""
+    """Replace references by their targets; inside itself a type is described as any object."""
     if isinstance(described, list):
         return [_inline(one, parts, within) for one in described]
     if not isinstance(described, dict):
@@ -528,7 +528,7 @@ class Quality(NamedTuple):
 
 
 GOOD = Quality("good")
-"""Quality of a value whose owner says nothing about it."""
+"""Quality of a value if its owner says nothing about it."""
 
 
 def read_quality(given: Json) -> Quality:

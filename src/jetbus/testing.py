@@ -5,7 +5,7 @@
             ...
 
 In pytest write ``pytest_plugins = ["jetbus.testing"]`` into ``conftest.py`` and take the fixture ``jet_daemon``.
-It is the real daemon, not an imitation: what works here works on the bus.
+It is the real daemon, not an imitation: everything that works here works on the bus.
 """
 
 from __future__ import annotations

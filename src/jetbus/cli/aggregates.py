@@ -75,7 +75,7 @@ def compute_percentile(samples: Iterable[float], percent: float) -> float:
     ordered = sorted(samples)
     position = (len(ordered) - 1) * percent / 100
     lower, fraction = ordered[int(position)], position % 1
-    # The last sample has no neighbour to interpolate with, and the sample itself keeps its type.
+    # The last sample is without a neighbour to interpolate with, and the sample itself keeps its type.
     return lower if not fraction else lower + (ordered[int(position) + 1] - lower) * fraction
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MINUS = "\N{MINUS SIGN}"
 """Replaces the dash of ``-2h`` while click parses the command line, so that it is not mistaken for an option."""
-# -2h and -1.5d, but not -n: options begin with a letter.
+# -2h and -1.5d, but not -n: options start with a letter.
 _AGO = re.compile(r"-\d[\d.a-z]*")
 
 
@@ -118,7 +118,7 @@ SHARED = (*_BUS, *_OUTPUT, _DEBUG)
 
 
 class Command(click.Command):
-    """Command of ``jet`` whose help ends with examples."""
+    """Command of ``jet`` with examples at the end of its help."""
 
     def __init__(self, *args: Any, examples: Sequence[Example] = (), instants: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)

@@ -1,4 +1,4 @@
-"""Descriptions of elements for commands: what a state means, as far as its owner, its daemon or its device says it.
+"""Descriptions of elements for commands: the meaning of a state, as its owner, its daemon or its device describes it.
 
 The daemon has the schema, the source time and the quality of a state (see ``jetbus.schema``). Devices that describe
 their states by further states, as those of HBK, are read by the importers in ``IMPORTS``.
@@ -42,7 +42,7 @@ IMPORTS: dict[str, Callable[[Mapping[str, Json]], dict[str, JsonObject]]] = {"hb
 
 
 def name_owner(info: Mapping[str, Json] | None) -> str | None:
-    """Return the owner of an element from what the daemon reports; the daemon itself is jetd."""
+    """Return the owner of an element from the daemon's report; the daemon itself is jetd."""
     if info is None:
         return None
     # Owners are reported as NAME#NUMBER. The daemon has the number 0 and no name.
@@ -52,7 +52,7 @@ def name_owner(info: Mapping[str, Json] | None) -> str | None:
 def describe_element(
     event: Event, owner: Mapping[str, Json] | None, described: Mapping[str, Json], schema: Json = None
 ) -> JsonObject:
-    """Return all that is known of an element as a record, without what is not known.
+    """Return the known properties of an element as a record, without unknown ones.
 
     ``described`` has its schema and meta data, as the daemon reports them; ``schema`` takes the place of that schema.
     """
@@ -152,13 +152,13 @@ def describe_range(record: Mapping[str, Json]) -> str:
 
 
 def complete_values(peer: SimplePeer, path: str, incomplete: str) -> Iterable[str]:
-    """Return the allowed values of a state that begin as typed, as JSON."""
+    """Return the allowed values of a state that start as typed, as JSON."""
     from jetbus.rules import rule as make_rule
 
     described = peer.describe(make_rule(equals=path)).get(path, {})
     schema = read_schema(described.get("schema"))
     values = schema.enum or ((True, False) if schema.type == ("boolean",) else ())
-    # The shell completes what is typed, which is JSON: texts begin with a quote.
+    # The shell completes typed JSON: texts start with a quote.
     return [text for text in map(encode_json, values) if text.startswith(incomplete)]
 
 

@@ -88,7 +88,7 @@ _NEXT_STEPS: tuple[tuple[type[JetError], str], ...] = (
     (TooSlow, "; omit --every to receive only the newest values"),
     (UnknownService, "; a newer version, or jetd, may have it"),
 )
-"""Next step for errors whose own text does not name one."""
+"""Next step for errors with a text that does not name one."""
 
 
 def get_reason(problem: JetError) -> str | None:

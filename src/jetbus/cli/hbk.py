@@ -1,6 +1,6 @@
 """Schemas from the conventions of HBK's devices and of openDAQ, which describe states by further states.
 
-A device that is built with HBK's libraries has no ``schema`` on its states. It publishes what it knows beside them::
+The states of a device that is built with HBK's libraries lack a ``schema``. Their descriptions are beside them::
 
     /pump                     {"_type": "pumpType", "speed": 800, "mode": 1}        an object
     /introspection/pump       {"speed": {"EngineeringUnits": {...}, "EuRange": {...}},
@@ -65,7 +65,7 @@ def find_descriptions(states: Mapping[str, Json]) -> dict[str, Members]:
 
 def _find_target(path: str, states: Mapping[str, Json]) -> str:
     """Return the path of the state that an introspection describes."""
-    # A path that has no slash at its beginning gets one in its introspection.
+    # A path without a slash at its start gets one in its introspection.
     before, _, after = path.partition(INTROSPECTION)
     slashed, bare = f"{before}/{after}", after if not before else f"{before}/{after}"
     return bare if bare in states and slashed not in states else slashed

@@ -76,7 +76,7 @@ class Instant(click.ParamType[str]):
 
     def convert(self, value: object, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
         text = str(value)
-        # Undoes what ``Command.parse_args`` did for click.
+        # Undoes the change that ``Command.parse_args`` made for click.
         if text.startswith(MINUS):
             return "-" + text[1:]
         if not is_local(text):
@@ -152,7 +152,7 @@ class BusSources:
 
     def read_cuts(self, spans: Mapping[str | None, PinnedRange]) -> dict[str | None, list[tuple[int, int]]]:
         """Return the cuts of each bus: the seq of each, and the last instant before it at which values were known."""
-        # Without an end: what happens later may cut a value of the range.
+        # Without an end: later events may cut a value of the range.
         return {bus: self._sources[bus].run(read_cuts(span._replace(until_us=None))) for bus, span in spans.items()}
 
     def find_time_us(self, bus: str | None, seq: int) -> int | None:

@@ -119,7 +119,7 @@ def _list_commands() -> list[str]:
     """Return the lines of the help: all commands in two columns, under the names of their sections."""
     cells, before, half = [], "", (len(COMMANDS) + 1) // 2
     for number, (name, row) in enumerate(COMMANDS.items()):
-        # The right column may begin within a section, whose name is repeated at its top.
+        # The right column may start within a section; then the name of the section is repeated at its top.
         section = row.section if row.section != before or number == half else ""
         cells.append(f"{section:<7}{name:<11}{row.help}")
         before = row.section
@@ -169,7 +169,7 @@ def run(words: list[str]) -> int:
     """Run a command, print its failure if any, and return its exit code."""
     if words[:1] and words[0] in TOOLS:
         return run_tool(words[0], words[1:])
-    # Before the words are parsed, which may be what fails.
+    # Before the words are parsed, since parsing may fail.
     debug = "--debug" in words
     try:
         return _run(words)

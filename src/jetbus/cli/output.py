@@ -239,7 +239,7 @@ class Output:
         return "  ".join(pieces).rstrip()
 
     def _format_spacious(self, cells: list[str], width: int) -> str:
-        """Return a record whose value continues below itself, so that long values do not move the columns.
+        """Return a record with a value that continues below itself, so that long values do not move the columns.
 
         A column grows with its longest path, up to its share of the terminal, and never shrinks. A path that is longer
         than that stands on a line of its own, and the value below it, in the column of values.
@@ -265,7 +265,7 @@ class Output:
         return f"{style}{text}{_PLAIN}" if self._has_colour and style and text else text
 
     def _wrap_line(self, cells: list[str], widths: list[int]) -> str:
-        """Return a line whose last cell continues on the lines below."""
+        """Return a line with a last cell that continues on the lines below."""
         import textwrap
 
         parts = textwrap.wrap(cells[-1], max(widths[-1], 1))
@@ -431,7 +431,7 @@ def replace_file(target: Path, mode: int) -> Iterator[Path]:
     fresh = Path(name)
     try:
         yield fresh
-        # Until here it is 0600, so that nobody reads a secret, or half of a file.
+        # Until here it is 0600, so that no other user reads a secret, or half of a file.
         fresh.chmod(mode)
         fresh.replace(target)
     finally:

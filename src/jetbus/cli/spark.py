@@ -159,7 +159,7 @@ def _capture_stderr() -> Iterator[None]:
         except Exception as problem:
             from jetbus.spark.spark_errors import JetSparkError
 
-            # It says already what is missing, better than the output of Java does.
+            # It names the missing part already, better than the output of Java does.
             if isinstance(problem, JetSparkError):
                 raise
             captured.seek(0)
@@ -205,5 +205,5 @@ def _to_jsonable(value: Any) -> Json:
     if isinstance(value, list | tuple):
         return [_to_jsonable(one) for one in value]
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
-        return None  # JSON has no such number
+        return None  # not a number in JSON
     return value if value is None or isinstance(value, bool | int | float | str | bytes) else str(value)

@@ -146,22 +146,22 @@ async def open_peer(bus: Target, **options: Any) -> AsyncIterator[PeerAsync]:
 
 
 async def wait_for_reader_gone() -> None:
-    """Wait until stdout has no reader any more, so that ``jet watch | head -1`` ends even without another event."""
+    """Wait until the reader of stdout is gone, so that ``jet watch | head -1`` ends even without another event."""
     poll = select.poll()
     try:
         # Without any events to wait for, poll still reports a closed pipe.
         poll.register(sys.stdout.fileno(), 0)
     except (OSError, ValueError):
-        # No descriptor, as in tests, or no pipe: then there is no reader that could leave.
+        # No descriptor, as in tests, or no pipe: then a reader cannot leave.
         await asyncio.Event().wait()
     while not any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0)):
         await asyncio.sleep(LOOK_S)
 
 
 async def wait_for_q() -> None:
-    """Wait until q is pressed; for ever if stdin is no terminal, or if that of another program.
+    """Wait until q is pressed; for ever if stdin is not a terminal, or if that of another program.
 
-    Keys arrive without Enter and are not shown meanwhile; Ctrl-C stays what it is.
+    Keys arrive without Enter and are not shown meanwhile; Ctrl-C works as ever.
     """
     # A program in the background is stopped by the system if it configures the terminal.
     if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
@@ -193,7 +193,7 @@ async def wait_for_q() -> None:
 
 
 async def run_until_end(work: Coroutine[Any, Any, Any], ending: Ending, *, quits: bool = False) -> int:
-    """Run a coroutine until it is done, its time is up or stdout has no reader; the time starts now.
+    """Run a coroutine until it is done, its time is up or the reader of stdout is gone; the time starts now.
 
     With ``quits`` the key q ends it, too, if it prints to a terminal.
     """

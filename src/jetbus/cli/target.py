@@ -37,7 +37,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Target:
-    """The bus of a command: what options, environment and contexts say of it."""
+    """The bus of a command, by its options, the environment and contexts."""
 
     url: str | None = None
     user: str | None = None
@@ -57,7 +57,7 @@ class Target:
 
     @property
     def address(self) -> DaemonAddress:
-        """Address and login, for those who connect by themselves."""
+        """Address and login, for commands that connect by themselves."""
         from jetbus.peer.address import DaemonAddress
 
         return DaemonAddress(self.url, self.user, self.password)
@@ -185,7 +185,7 @@ class Contexts:
         file = get_contexts_file()
         try:
             data = file.read_bytes()
-        # Nobody has added a context yet.
+        # No context was added yet.
         except (FileNotFoundError, NotADirectoryError):
             return cls(file, {}, None)
         except OSError as problem:

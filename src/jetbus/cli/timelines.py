@@ -27,7 +27,7 @@ RowTest: TypeAlias = "Callable[[JournalRow], bool]"
 
 
 class Timeline:
-    """Values of one state between two instants, with the value that was in force at the beginning."""
+    """Values of one state between two instants, with the value that was in force at the start."""
 
     def __init__(self, source: BusSources, path: str, span: PinnedRange, counts: RowTest = lambda _row: True) -> None:
         self._source, self._path, self._span, self._counts = source, path, span, counts
@@ -41,8 +41,8 @@ class Timeline:
         return [*self._read_before(rows[0]), *(reading for _, reading in ordered)]
 
     def _read_before(self, first: JournalRow) -> Iterator[Reading]:
-        """Yield the value that was in force where the range begins."""
-        # A state whose rows begin with an add did not exist before.
+        """Yield the value that was in force where the range starts."""
+        # If its rows start with an add, a state did not exist before.
         since_us = self._span.since_us
         if since_us is not None and first["event"] != "add":
             for row in self._source.read_before(first, self._path):
@@ -68,7 +68,7 @@ def make_row_test(texts: Sequence[str]) -> RowTest:
         return lambda _row: True  # the paths match already
 
     def test(row: JournalRow) -> bool:
-        # A remove or a method has no value that could pass a test.
+        # A remove or a method is without a value that could pass a test.
         if row["value"] is None:
             return any(not rule.value and rule.matches_path(row["path"]) for rule in rules)
         return any(matches(rule, row["path"], decode_value(row)) for rule in rules)

@@ -32,7 +32,7 @@ SOCKET = "/var/run/jet.socket"
 """The abstract Unix socket of every daemon on the same machine."""
 METHOD = "theMethod"
 SET_S, EXEC_S, OWN_S = 2.71828182846, 10.0, 3.1415927
-"""Time limits for owners: for a set, for a call, and for what these tools own."""
+"""Time limits for owners: for a set, for a call, and for elements of these tools."""
 TYPES = "bool|int|double|string|json"
 
 
@@ -125,7 +125,7 @@ def format_json(value: Json, indent: str = "") -> str:
 
 
 def _format_member(value: Json, indent: str) -> str:
-    """Format the value of a member; one of several lines begins on a line of its own."""
+    """Format the value of a member; one of several lines starts on a line of its own."""
     text = format_json(value, indent)
     return f"\n{indent}{text}" if "\n" in text else text
 
@@ -181,7 +181,7 @@ def jetinfo(words: list[str]) -> int:
         try:
             answer: JsonObject = {"id": 1, "result": peer.ask("info", {})}
         except JetError as problem:
-            # Not a failure: lua-jet has no such service, and its error is the answer to print.
+            # Not a failure: lua-jet does not know the service, and its error is the answer to print.
             answer = {"id": 1, "error": problem.wire()}
         print_line(f"'{format_json(answer)}'")
 
@@ -189,7 +189,7 @@ def jetinfo(words: list[str]) -> int:
 
 
 def jetget(words: list[str]) -> int:
-    """Print the values of all states whose path contains a text."""
+    """Print the values of all states with a text in their path."""
     from jetbus.rules import rule
 
     if words == ["-h"]:
@@ -270,7 +270,7 @@ def _stay_connected(where: DaemonAddress, name: str, work: Callable[[PeerAsync],
 
 
 def jetcat(words: list[str]) -> int:
-    """Print every change of the states and methods whose path contains a text."""
+    """Print every change of the states and methods with a text in their path."""
     from jetbus.rules import rule
 
     if words == ["-h"]:
@@ -347,7 +347,7 @@ def jetmethod(_words: list[str]) -> int:
         added = asyncio.get_running_loop().create_future()
         print_line(f"adding method '{METHOD}'...")
         try:
-            # Not ``add_method``, whose functions take the arguments of an array or an object only.
+            # Not ``add_method``, since its functions take the arguments of an array or an object only.
             peer.session.add(Echo(METHOD, lambda *args: args, None, OWN_S), added)
             await added
         except JetError:

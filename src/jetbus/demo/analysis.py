@@ -1,6 +1,6 @@
 """Spark in the demo: a separate process, and its progress.
 
-The demo never waits for Spark, and continues without it. The phases, and what leads to each::
+The demo never waits for Spark, and continues without it. The phases, and the cause of each::
 
     INSTALLING  -->  STARTING  -->  READING  -->  PUBLISHING
     (make demo       (process       (its first    (a rollup is

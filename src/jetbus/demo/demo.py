@@ -61,7 +61,7 @@ class Demo:
 
     async def summarise(self) -> Summary:
         """Return the figures so far."""
-        # Without pyarrow the daemon keeps no journal and has no such state.
+        # Without pyarrow the daemon keeps no journal, and this state does not exist.
         journal = (await self._peer.get_all("$jet/journal/stats")).get("$jet/journal/stats", {})
         model = self.model
         return Summary(

@@ -41,7 +41,7 @@ class Jetd:
 
     @property
     def radar(self) -> str | None:
-        """Address of the bus in a browser; None if what that needs is not installed."""
+        """Address of the bus in a browser; None if the packages of Radar are not installed."""
         return self.listens.get("radar")
 
     @classmethod

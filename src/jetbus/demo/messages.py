@@ -70,7 +70,7 @@ def list_tips(demo: Demo, *, is_default: bool) -> list[tuple[str, str]]:
         "journal": demo.jetd.journal is not None,
         "spark": demo.analysis.phase is AnalysisPhase.PUBLISHING,
     }
-    # Those that need Spark come last, so that nothing moves or goes away while somebody reads.
+    # Those that need Spark come last, so that nothing moves or goes away while a user reads.
     found = [tip for tip in TIPS if has[tip.needs] and tip.needs != "spark"][:TIPS_MAX]
     found += [tip for tip in TIPS if has[tip.needs] and tip.needs == "spark"]
     return [(_format_tip(tip.line, demo, is_default), tip.purpose) for tip in found]
@@ -101,7 +101,7 @@ def describe_terminal() -> str:
 
 def fold_command(command: str, width: int) -> list[str]:
     """Return a command as one line or, if that is too wide, as two lines that can be pasted."""
-    # At the last option that begins within the width or, if there is none, at the first option.
+    # At the last option that starts within the width or, if there is none, at the first option.
     cut = max(command.rfind(" --", 0, width + 1), command.find(" --"))
     if len(command) <= width or cut < 0:
         return [command]
@@ -133,7 +133,7 @@ def describe_bus(demo: Demo) -> str:
 
 
 def describe_radar(demo: Demo) -> list[str]:
-    """Return a line with the address of the bus in a browser; none if there is no Radar."""
+    """Return a line with the address of the bus in a browser; none without Radar."""
     return [f"In a browser: {demo.jetd.radar}"] if demo.jetd.radar else []
 
 

@@ -60,14 +60,14 @@ class BusModel:
         """Count an alarm. If it is raised and cleared within one batch, only the end is published, but it counts."""
         name, subject = _split_alarm_path(path)
         what, since = _get_member(value, "what"), _get_member(value, "raised_at")
-        # The state of an alarm changes several times while it lasts; only another beginning is another alarm.
+        # The state of an alarm changes several times while it lasts; only another start is another alarm.
         if since is not None and self._since.get(path) != since:
             self._since[path] = since
             self.raised += 1
         if what in ("raised", "cleared"):
             self.news.append(f"alarm {what}: {name} at {subject}")
 
-    # -- what the screen shows
+    # -- contents of the screen
 
     @property
     def seconds(self) -> float:

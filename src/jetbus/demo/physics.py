@@ -130,7 +130,7 @@ class Plant:
         for pump in self.pumps:
             pump.bad_bearing = bad and pump.running and pump.number == FAULTY_PUMP
             pump.step(dt_s)
-        # Both flows as at the beginning of the step; the level, on which the outflow depends, changes below.
+        # Both flows as at the start of the step; the level, on which the outflow depends, changes below.
         inflow_l, outflow_l = self.inflow_l_min * dt_s / 60, self.outflow_l_min * dt_s / 60
         self._step_filter(inflow_l)
         self._step_heat(inflow_l, dt_s)
@@ -158,7 +158,7 @@ class Plant:
             "filter: clogged": self.clogged > CLOGGED,
         }
         before, self.faults = self.faults, [name for name, holds in conditions.items() if holds]
-        # A fault counts when it begins, not in every step in which it lasts.
+        # A fault counts when it starts, not in every step in which it lasts.
         self.faults_seen += len(set(self.faults) - set(before))
 
     # -- actions

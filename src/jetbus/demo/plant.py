@@ -21,7 +21,7 @@ TICK_S = 0.2
 
 
 class PlantOwner:
-    """Plant whose states and methods a peer owns."""
+    """Plant with states and methods that a peer owns."""
 
     def __init__(self, peer: PeerAsync, plant: Plant | None = None) -> None:
         self.plant = plant or Plant()
@@ -44,7 +44,7 @@ class PlantOwner:
             await self._peer.add_method(path, method)
 
     async def run(self) -> NoReturn:
-        """Run the simulation, and publish what changes."""
+        """Run the simulation, and publish changes."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S)

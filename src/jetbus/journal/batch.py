@@ -130,7 +130,7 @@ class PendingEvents:
         """Give all events appended from now on this instant."""
         count = len(self.rows) // FIELDS
         if self.starts[-1] == count:
-            # No event since the last run began: it can begin later, at this instant.
+            # No event since the start of the last run: it can start later, at this instant.
             self.instants[-1] = now_us
         else:
             self.starts.append(count)
@@ -235,7 +235,7 @@ class ColumnTooLarge(Exception):
 def build_batch(pending: PendingEvents, seq_first: int, layout: Layout = PLAIN) -> pa.RecordBatch:
     """Return these events as an Arrow record batch; raise ``ColumnTooLarge`` if a column does not fit.
 
-    A plain layout has no place for stamps.
+    A plain layout cannot hold stamps.
     """
     count = len(pending)
     paths, values, peers = (pending.rows[field::FIELDS] for field in range(FIELDS))
@@ -364,7 +364,7 @@ def _check_column_size(data: bytes) -> None:
 
 
 def _build_offsets(parts: Sequence[bytes | str]) -> pa.Buffer:
-    """Return the offset buffer of an array: where each part begins, and where the last one ends."""
+    """Return the offset buffer of an array: the start of each part, and the end of the last one."""
     # Lengths below 256 become a bytes object in one call, which Arrow widens and sums up.
     try:
         return _accumulate_lengths(pa.uint8(), b"\0" + bytes(map(len, parts)))

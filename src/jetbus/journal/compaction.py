@@ -71,7 +71,7 @@ class Compacted:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Result of pruning: what was dropped."""
+    """Result of pruning: the dropped files, events and bytes."""
 
     files: int = 0
     events: int = 0
@@ -165,7 +165,7 @@ def prune(
     now_us: int | None = None,
     on_step: OnStep | None = None,
 ) -> Pruned:
-    """Drop the oldest Parquet files: those whose last event is older than ``keep_s``, and as many as it takes to bring
+    """Drop the oldest Parquet files: those with a last event older than ``keep_s``, and as many as it takes to bring
     Parquet files and segments together down to ``keep_bytes``. Segments stay; the writer drops them.
     """
     folder = Path(directory)
@@ -186,7 +186,7 @@ def prune(
             dropped += 1
         gone = manifest.spans[:dropped]
         if gone:
-            # The log will begin after these files: without this snapshot the tree would be unknown there.
+            # The log will start after these files: without this snapshot the tree would be unknown there.
             snapshots.write_missing(log, [gone[-1].last])
             report("took a snapshot")
             write_manifest(folder, replace(manifest, spans=manifest.spans[dropped:]))
@@ -280,7 +280,7 @@ def _write(folder: Path, table: pa.Table, report: OnStep) -> Span:
 
 
 def _sweep(folder: Path, report: OnStep) -> None:
-    """Delete what the manifest does not need: replaced segments, unnamed files, snapshots within spans."""
+    """Delete files that the manifest does not need: replaced segments, unnamed files, snapshots within spans."""
     manifest = read_manifest(folder)
     for segment in _list_replaced(folder, manifest):
         segment.path.unlink(missing_ok=True)

@@ -2,15 +2,15 @@
 
 **Identity.** ``journal.json`` has the format, the name of the bus and an id that is created once.
 
-**Heartbeat.** A log ends with its last event, which does not say whether nothing has happened since or nobody has
-written. So an idle writer leaves a heartbeat, at most every ``HEARTBEAT_EVERY_S``: the last committed seq, and an
+**Heartbeat.** A log ends with its last event, which does not say whether nothing has happened since or the writer
+has ended. So an idle writer leaves a heartbeat, at most every ``HEARTBEAT_EVERY_S``: the last committed seq, and an
 instant such that every event up to it has at most that seq. A reader that looks at the heartbeat first and at the log
 afterwards knows that nothing else happened until then. The file is one line of fixed length, overwritten in place
 without fsync, which takes 10 microseconds of processor time a second. If the line is torn, its checksum is wrong; if
 the log lacks its seq, it is ignored. In both cases nothing is known beyond the last event.
 
-**Lock.** A journal has one writer. The lock is on the directory itself, because a lock file can be removed by somebody
-who tidies up, and a second writer would then lock another file. Where a file system cannot lock directories (NFS), the
+**Lock.** A journal has one writer. The lock is on the directory itself, because a lock file can be removed by hand,
+and a second writer would then lock another file. Where a file system cannot lock directories (NFS), the
 file ``lock`` is locked instead. Its text says how the journal was left: the pid of a writer that has not closed it, or
 ``closed`` and the last seq. Only a journal that was not closed can end in a torn batch; after a clean stop a batch that
 cannot be read is damage.
@@ -93,7 +93,7 @@ class Heartbeat(NamedTuple):
 
 
 def read_heartbeat(directory: Path) -> Heartbeat | None:
-    """Return the last heartbeat, or None if there is no valid one."""
+    """Return the last heartbeat, or None without a valid one."""
     try:
         numbers, _, checksum = read_regular(directory / HEARTBEAT_FILE).rpartition(b" ")
         if int(checksum, 16) != crc32(numbers):

@@ -76,7 +76,7 @@ def _find_field(data: memoryview, table: int, number: int) -> int | None:
 
 
 def _follow(data: memoryview, table: int, number: int) -> int | None:
-    """Return where the table or vector that a field points to begins; None if the field is absent."""
+    """Return the start of the table or vector that a field points to; None if the field is absent."""
     at = _find_field(data, table, number)
     if at is None:
         return None

@@ -1,7 +1,7 @@
 """Export of events to files for other tools: Parquet, Arrow file (random access) and Arrow stream.
 
 Only the file format is decided here. The caller chooses the events, the columns and the place. The field ``value`` of a
-file says what the values mean: its metadata have the ``schemas`` of the paths, and their ``unit`` if all have the same.
+file describes the values: its metadata have the ``schemas`` of the paths, and their ``unit`` if all have the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCHEMAS_BYTES_MAX = 4 << 20
 
 
 def make_schema(journal: Journal, columns: Iterable[str], elements: pa.Table) -> pa.Schema:
-    """Return the schema of a file with these columns, whose field ``value`` has the descriptions of the elements."""
+    """Return the schema of a file with these columns, with the descriptions of the elements in its field ``value``."""
     every = pa.schema([*journal.schema, UNIT, *TYPED])
     schema = pa.schema([every.field(name) for name in columns])
     at = schema.get_field_index("value")

@@ -1,9 +1,9 @@
 """Filters: which events a reader wants, decided on whole columns.
 
 A rule is translated into column tests as far as Arrow has them; the rest of it is evaluated once per distinct path.
-Values are decoded only in rows whose path matches, once per distinct value. A filter with a rule matches only events
-that have a path: connections, starts and gaps have none. As on the bus, the daemon's own states match only a rule that
-starts with ``$``, and a value test never holds for an element without a value, such as a method.
+Values are decoded only in rows with a path that matches, once per distinct value. A filter with a rule matches only
+events that have a path: connections, starts and gaps have none. As on the bus, the daemon's own states match only a
+rule that starts with ``$``, and a value test never holds for an element without a value, such as a method.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RuleLike = str | Rule | Mapping[str, Json]
 """A rule as text, as a ``Rule``, or as the keywords of ``jetbus.rules.rule``."""
 
 VERDICTS_MAX = 1_000_000
-"""Distinct paths whose match is cached, at most; beyond that the cache starts again."""
+"""Limit of distinct paths with a cached match; beyond that the cache starts again."""
 
 
 def to_rule(rule: RuleLike | None) -> Rule | None:

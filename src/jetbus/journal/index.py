@@ -1,8 +1,8 @@
 """The index of a segment: one record of fixed size per record batch, in the order of the batches.
 
 Arrow IPC has neither checksums nor a way to find a batch without reading everything before it. An index record has
-both: the position and the CRC-32 of its batch, and a checksum of itself. It is written after its batch, so **what the
-index names is complete**. Readers use what the index names and ignore what comes after it; records count up to the
+both: the position and the CRC-32 of its batch, and a checksum of itself. It is written after its batch, so **every
+batch in the index is complete**. Readers use these batches and ignore the bytes after them; records count up to the
 first one that is damaged or cut.
 
 An index can be rebuilt. A segment is a chain of Arrow messages, and each batch has its own seqs and instants: all that
@@ -58,7 +58,7 @@ class IndexEntry(NamedTuple):
     ts_min_us: int
     ts_max_us: int
     position: int
-    """Offset of the batch in the segment, where its encapsulated Arrow message begins."""
+    """Offset of the batch in the segment, where its encapsulated Arrow message starts."""
     length: int
     crc: int
     """CRC-32 of the bytes of the batch."""
@@ -95,7 +95,7 @@ def unpack(data: bytes) -> list[IndexEntry]:
 
 
 def read_index(path: Path, skip: int = 0) -> list[IndexEntry]:
-    """Return the checked records of an index file from the ``skip``-th on; none if there is no file.
+    """Return the checked records of an index file from the ``skip``-th on; none without a file.
 
     Readers that follow a growing segment skip the records they have. Records that do not start with the seq in the
     name of the file belong to another segment and do not count.
@@ -265,7 +265,7 @@ def _make_damage_entry(
 
 def _find_batch(data: memoryview, before: IndexEntry) -> IndexEntry | None:
     """Return the record of the next readable batch after one that is known, None if there is none."""
-    # Arrow messages begin at multiples of 8.
+    # Arrow messages start at multiples of 8.
     whole = bytes(data)
     start, layout = before.end, find_layout(data)
     while (start := whole.find(_MESSAGE, start + 1)) >= 0:
@@ -286,12 +286,12 @@ def _read_schema(data: memoryview) -> int | None:
 
 
 def _measure_schema(data: memoryview) -> int:
-    """Return the number of bytes before the first batch, also of a segment that begins with damage."""
+    """Return the number of bytes before the first batch, also of a segment with a damaged start."""
     return _read_schema(data) or len(find_layout(data).schema_bytes)
 
 
 def _read_batch(data: memoryview, start: int, layout: Layout) -> IndexEntry | None:
-    """Return the record of the batch at an offset; None if there is no valid batch."""
+    """Return the record of the batch at an offset; None without a valid batch."""
     source = pa.BufferReader(pa.py_buffer(data))
     try:
         if measure_batch(data[start:]) > BATCH_BYTES_MAX:

@@ -2,7 +2,7 @@
 
 2026-03-01T12:00:00.25+01:00    RFC 3339; UTC without an offset, midnight without a time
 -2h, -1h30m                     that long ago
-now, today, yesterday, monday   today and other days begin at midnight
+now, today, yesterday, monday   today and other days start at midnight
 06:45, yesterday 06:45          a time of the clock; without a day, the last one that has passed
 250ms, 2h, 1d12h                durations: us, ms, s, m, h, d, w
 

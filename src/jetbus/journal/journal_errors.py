@@ -5,9 +5,9 @@
         JournalGone         retention has dropped the requested events
         JournalReplaced     the journal is another one than before
         JournalDamaged      a part of a file cannot be read; later events can
-        NotAJournal         the directory has no journal, or one of a newer format
+        NotAJournal         the directory is without a journal, or has one of another format
         BadInstant          a text is neither an instant nor a duration (also a ValueError)
-        UnknownEvent        there is no kind of event of that name (also a ValueError)
+        UnknownEvent        a kind of event of that name does not exist (also a ValueError)
         NotRecorded         nothing recorded matches a path or rule at that time (also NotFound)
         BeforeJournal       an instant is before the first event (also NotFound)
         NoJournal           the daemon keeps no journal (also NotFound)
@@ -67,7 +67,7 @@ class JournalDamaged(JournalError):
 
 
 class NotAJournal(JournalError):
-    """The directory has no journal, or one of a format that this version cannot read."""
+    """The directory is without a journal, or has one of a format that this version cannot read."""
 
 
 class BadInstant(JournalError, ValueError):

@@ -56,7 +56,7 @@ SMALL_ROWS = 4096
 JOINED_BYTES = 4 << 20
 """Bytes from which on batches are not joined, however few rows they have."""
 VIEWS_MAX = 1000
-"""Views that are taken in a row before giving up on a journal whose files keep changing."""
+"""Views that are taken in a row before giving up on a journal with files that keep changing."""
 
 OnLoss = Callable[[JournalDamaged | JournalGone], None]
 """Callback that receives the error for events that cannot be read."""
@@ -289,7 +289,7 @@ class Log:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._lock = threading.Lock()
-        """Held while a view is taken, which renews what is known of the files."""
+        """Held while a view is taken, which renews the knowledge of the files."""
         self.identity = read_identity(directory)
         self._manifest_mark: tuple[int, int, int] | None = None
         self._manifest = Manifest()
@@ -307,7 +307,7 @@ class Log:
             if mark != self._manifest_mark:
                 self._manifest_mark, self._manifest = mark, read_manifest(self.directory)
                 self._spans = [SpanPiece(self.directory, span) for span in self._manifest.spans]
-            # A compaction may have been committed whose segments are not deleted yet: the manifest decides.
+            # A compaction may have been committed without deleting its segments yet: the manifest decides.
             upto = self._manifest.upto
             segments = [one for one in list_segments(self.directory) if one.first_seq > upto]
             pieces: list[SpanPiece | SegmentPiece] = [*self._spans]
@@ -400,7 +400,7 @@ class Log:
         return JournalError(f"files of {self.directory} are dropped faster than they can be read; keep them longer")
 
     def _make_hole_error(self, view: LogView, seq: int, first: int) -> JournalDamaged | JournalGone:
-        """Return the error for a reader whose next events are missing before the piece that starts with ``first``."""
+        """Return the error for a reader that misses the events before the piece that starts with ``first``."""
         if first not in view.holes:
             text = f"event {seq} of {self.directory} is gone: retention has dropped it; the next event has seq {first}"
             return JournalGone(text, first_seq=first)
@@ -426,7 +426,7 @@ class Log:
         return read_instant(instant, max(wall_clock_us(), pieces[-1].ts_max_us if pieces else 0))
 
     def seq_at(self, instant_us: int) -> int:
-        """Return the last seq whose event is not after an instant; the seq before the first if there is none."""
+        """Return the last seq of the events up to an instant; the seq before the first if there is none."""
         for _ in range(VIEWS_MAX):
             view = self.view()
             at = bisect_right(view.pieces, instant_us, key=lambda piece: piece.ts_min_us) - 1
@@ -443,7 +443,7 @@ class Log:
 
 
 def _report(loss: JournalDamaged | JournalGone, on_loss: OnLoss | None) -> None:
-    """Pass a loss on, or raise it if nobody wants to read on."""
+    """Pass a loss on, or raise it if the reader does not accept losses."""
     if on_loss is None:
         raise loss
     on_loss(loss)
@@ -455,7 +455,7 @@ def _skips_events(within: LogRange, seq: int, passed_us: int | None, piece: Piec
 
 
 def _find_seq(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:
-    """Return the last seq in a piece whose event is not after an instant within that piece."""
+    """Return the last seq in a piece of the events up to an instant within that piece."""
     since_us = piece.ts_min_us
     if isinstance(piece, SegmentPiece):
         entries = piece.entries

@@ -1,8 +1,8 @@
 """Maintenance of the log behind the writer: snapshots of the tree, then retention. Commits never wait for it.
 
 It runs in a thread that exists only while there is work. Each sealed segment gets a snapshot of the tree at its end;
-retention runs after it in the same thread and drops nothing beyond that snapshot. So wherever the log begins after
-segments were dropped, there is a snapshot to begin with:
+retention runs after it in the same thread and drops nothing beyond that snapshot. So wherever the log starts after
+segments were dropped, there is a snapshot to start with:
 
     before   [segment 1][segment 2][segment 3][growing
                         S         S          S

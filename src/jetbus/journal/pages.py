@@ -5,7 +5,7 @@ a path, an ``offset`` for a tree. A page of events always has it: at the end of 
 to come. The last page of a tree or a history has none.
 
 Events are paged by seq, and each page reads only its own part of the log. A tree or a history is computed as a whole,
-so computing it again for every page would take quadratic time. ``PageCursors`` keeps what is left of such a table until
+so computing it again for every page would take quadratic time. ``PageCursors`` keeps the rest of such a table until
 the next page is asked for:
 
     page 1: compute ---> rows 0..9 sent, rows 10..99 kept as (caller, arguments, 10)
@@ -38,7 +38,7 @@ ROW_BYTES = 200
 CURSORS_MAX = 4
 CURSORS_BYTES = 32 << 20
 CURSOR_IDLE_S = 60.0
-"""Time after which a cursor that nobody has used is dropped."""
+"""Time after which an unused cursor is dropped."""
 NEXT = "next"
 TOTAL = "total"
 
@@ -115,7 +115,7 @@ def write_events_page(
     """Return a page of the events of a journal over one bus, in order of seq."""
     last = next(iter(journal.offsets().values()))["last"]
     end = last + 1 if seq_until is None else min(seq_until, last + 1)
-    # The seq of the last row says where the next page begins, so it is read even if the caller does not want it.
+    # The seq of the last row says where the next page starts, so it is read even if the caller does not want it.
     read_columns = None if columns is None else list(dict.fromkeys([*columns, "seq"]))
     parts, rows, size_bytes, next_seq = [], 0, 0, end
     found = journal.read(rule, since, until, seq=seq, seq_until=end, columns=read_columns, events=events, always=always)
@@ -145,9 +145,9 @@ def write_tree_page(
 ) -> bytes:
     """Return a page of the tree at an instant or after a seq, in order of creation."""
     cursors = PageCursors() if cursors is None else cursors
-    # The caller is part of the key: a remainder is what one user may see, and must never be sent to another.
+    # The caller is part of the key: a remainder has the rows that one user may see, and must never be sent to another.
     key = ("tree", caller, repr(instant), repr(rule), seq)
-    # A first page is always computed anew, so that asking again shows what has happened since.
+    # A first page is always computed anew, so that asking again shows later events.
     remainder = cursors.take((key, offset)) if offset else None
     if remainder is None:
         tree = journal.as_of(instant, rule, seq=seq, missing_ok=True)

@@ -57,7 +57,7 @@ _EXACT_MAX = 1 << 53
 
 
 def describe_for_pandas(table: pa.Table) -> pa.Table:
-    """Return a table whose ``to_pandas()`` has instants in nanoseconds and integers as ``Int64``."""
+    """Return a table that ``to_pandas()`` converts with instants in nanoseconds and integers as ``Int64``."""
     import pyarrow as pa
 
     columns = []
@@ -98,7 +98,7 @@ class FrameParts(NamedTuple):
 
     within: PinnedRange
     before: list[dict[str, Any]]
-    """The states as they were where the frame begins."""
+    """The states as they were at the start of the frame."""
     rows: list[dict[str, Any]]
     cuts: list[tuple[int, int]]
     every_us: int
@@ -146,7 +146,7 @@ def import_pandas() -> Any:
 
 
 def make_frame(parts: FrameParts) -> pd.DataFrame:
-    """Return the frame; ``attrs["units"]`` has the units of the columns whose values all have the same."""
+    """Return the frame; ``attrs["units"]`` has the units of the columns with a single unit."""
     pandas = import_pandas()
     import numpy as np
 
@@ -178,7 +178,7 @@ def make_frame(parts: FrameParts) -> pd.DataFrame:
 
 
 def _read_value(row: dict[str, Any]) -> Json:
-    """Return the value that a row begins; None if it ends one, or says that nothing is known."""
+    """Return the value that starts with a row; None if a row ends one, or says that nothing is known."""
     quality = row["quality"]
     level = json.loads(quality)["level"] if quality and quality.startswith("{") else quality
     is_known = row["value"] is not None and row.get("event") != "remove" and level != "bad"

@@ -75,7 +75,7 @@ class Offsets(TypedDict):
     last_ts: int | None
     now: int | None
     """Instant up to which the log is complete: events after ``last`` are not before it. It is ``last_ts`` if no later
-    instant is known, because nobody writes or the last event is recent."""
+    instant is known, because no process writes or the last event is recent."""
     bytes: int
     """Size of its files."""
 
@@ -154,7 +154,7 @@ class Journal:
         """Yield events as record batches, up to the last one committed now; with a rule, events of matching paths.
 
         ``events`` selects kinds of events. Those of ``always`` are returned whether or not the rule matches, such as
-        ``start``, which has no path. Raises ``JournalGone`` if ``seq``, or an event after one already returned, was
+        ``start`` without a path. Raises ``JournalGone`` if ``seq``, or an event after one already returned, was
         dropped.
         """
         wanted = self._columns(columns)
@@ -201,7 +201,7 @@ class Journal:
         return pa.RecordBatchReader.from_batches(describe_for_pandas(schema.empty_table()).schema, batches)
 
     def dataset(self) -> pa.dataset.Dataset:
-        """Return all events as an Arrow dataset, which can be queried repeatedly and has no order.
+        """Return all events as an Arrow dataset, which can be queried repeatedly and is not ordered.
 
         Compacted events stay on disk and are skipped by path, seq and ts; the others are loaded into memory.
         """
@@ -237,7 +237,7 @@ class Journal:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the events from ``seq`` on, and new ones as they are committed, until ``stop`` is set.
 
-        Without ``seq`` it begins with the next event. Raises ``JournalGone`` if retention overtakes the reader.
+        Without ``seq`` it starts with the next event. Raises ``JournalGone`` if retention overtakes the reader.
         """
         wanted = self._columns(columns)
         cursors = {

@@ -1,8 +1,8 @@
 """Units and schemas of recorded elements, derived from the column ``detail``.
 
 The ``add`` of an element has its schema in ``detail``, and a later ``describe`` has a new one. Both are rare and mostly
-equal texts, so each distinct text is decoded once. What is valid at a row of a history is what the last add or describe
-before it says:
+equal texts, so each distinct text is decoded once. A row of a history has the description of the last add or describe
+before it:
 
     event    add        change   describe   change   remove   add
     detail   unit: rpm           unit: Hz                     -
@@ -28,7 +28,7 @@ from jetbus.schema import Schema, read_schema
 
 UNIT = pa.field("unit", pa.string())
 DESCRIBING_EVENTS = ("add", "describe")
-"""Events whose detail describes an element from then on."""
+"""Events with a detail that describes an element from then on."""
 ELEMENTS = pa.schema(
     [
         ("path", pa.string()),
@@ -42,7 +42,7 @@ ELEMENTS = pa.schema(
     ]
 )
 ELEMENT_EVENTS = (*DESCRIBING_EVENTS, "remove", *CLEARING_EVENTS)
-"""Events that begin or end a row of ``ELEMENTS``."""
+"""Events that start or end a row of ``ELEMENTS``."""
 _KNOWN_MAX = 10_000
 
 
@@ -162,7 +162,7 @@ def _describe_columns(detail: str | None) -> Mapping[str, Any]:
 
 
 def _map_distinct(texts: pa.Array, read: Callable[[str | None], str | None]) -> pa.Array:
-    """Return what a function makes of each text, calling it once per distinct text."""
+    """Return the result of a function for each text, calling it once per distinct text."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), UNIT.type)
     encoded = texts.dictionary_encode()

@@ -90,7 +90,7 @@ class Recovered:
     lost: tuple[LostRange, ...] = ()
     """Events that were committed and cannot be read any more."""
     aside_bytes: int = 0
-    """Size of what was moved to ``damaged/``."""
+    """Number of bytes that were moved to ``damaged/``."""
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ def recover(directory: Path, *, torn: bool = True, committed_seq: int = 0, clean
             found.last_seq = max(found.last_seq, entries[-1].seq_last)
             found.last_ts_us = max(entry.ts_max_us for entry in entries)
             break
-    # Nobody knows how many events were in bytes that were moved aside. Skip more seqs than a batch has.
+    # The number of events in bytes that were moved aside is unknown. Skip more seqs than a batch has.
     if found.aside_bytes and not committed_seq:
         committed_seq = found.last_seq + BATCH_EVENTS_MAX
     if found.last_seq < committed_seq:
@@ -145,7 +145,7 @@ def recover(directory: Path, *, torn: bool = True, committed_seq: int = 0, clean
 def _repair_last_segment(
     segment: Segment, found: _RecoveryState, *, torn: bool, committed_seq: int
 ) -> list[IndexEntry]:
-    """Repair and seal a segment, or remove it if it has no readable event; return its index records."""
+    """Repair and seal a segment, or remove it if it is without a readable event; return its index records."""
     with segment.path.open("r+b") as file:
         data = memoryview(file.read())
         named = read_index(segment.index_path)

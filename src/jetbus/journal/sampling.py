@@ -37,7 +37,7 @@ class Density:
 
     def hold(self, row: Row, now_us: int, stamped: Stamped = NO_STAMP) -> None:
         """Hold a change until the interval ends, replacing the previous one of its path."""
-        # Intervals begin at multiples of their length, so samples of all paths have the same instants.
+        # Intervals start at multiples of their length, so samples of all paths have the same instants.
         if not self._held:
             self._due_us = (now_us // self.interval_us + 1) * self.interval_us
         self._held[row[0]] = row, stamped
@@ -47,7 +47,7 @@ class Density:
         return self._held.pop(path, None)
 
     def due(self, now_us: int, *, everything: bool = False) -> Iterable[tuple[Row, Stamped]]:
-        """Return the changes whose interval has ended, and hold them no longer."""
+        """Return the changes of intervals that have ended, and hold them no longer."""
         if not self._held or (now_us < self._due_us and not everything):
             return ()
         held, self._held = self._held, {}

@@ -1,19 +1,19 @@
 """Segment files: the schema of events, file names, and durable writes.
 
 A segment is an Arrow IPC stream that any Arrow tool can read, named by the seq of its first event. The one being
-written has no end-of-stream mark yet; a sealed one has, and never changes again.
+written lacks the end-of-stream mark yet; a sealed one has it, and never changes again.
 
 Texts are plain strings, compressed with lz4. Measured by ``bench/journal_write.py`` on changes of 1,000 states
 (numbers, paths of 20 to 30 characters): dictionary-encoded paths make a segment 0.79 times as large with lz4, 0.78 with
 zstd and 0.69 without compression, and take at least 1.3 times as long to encode with lz4. They also make a batch depend
 on all batches before it: the index could not lead to it, and one torn dictionary would spoil everything after it.
 Compared with no compression, lz4 makes a segment 0.42 times as large and zstd 0.23, and zstd takes about 1.7 times as
-long as lz4 to encode. Compaction is for those who want small files.
+long as lz4 to encode. Compaction is the way to small files.
 
-There are two layouts. Most events have neither a source time nor a quality, so a **plain** segment has no columns for
-them and costs what it would cost if they did not exist. A segment with at least one event that has either is
-**stamped** and has two columns more. The schema at the beginning of a segment says which layout it has; readers return
-nulls for the columns that a plain segment lacks.
+There are two layouts. Most events have neither a source time nor a quality, so a **plain** segment is without columns
+for them, and they cost nothing there. A segment with at least one event that has either is **stamped** and
+has two columns more. The schema at the start of a segment says which layout it has; readers return nulls for the
+columns that a plain segment lacks.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _make_layout(schema: pa.Schema) -> Layout:
 
 
 PLAIN = _make_layout(pa.schema([field for field in SCHEMA if field.name not in STAMPS]))
-"""The layout of segments whose events have neither a source time nor a quality."""
+"""The layout of segments with events that have neither a source time nor a quality."""
 STAMPED = _make_layout(SCHEMA)
 SCHEMA_BYTES_MAX = len(STAMPED.schema_bytes)
 
@@ -119,7 +119,7 @@ SCHEMA_BYTES_MAX = len(STAMPED.schema_bytes)
 def find_layout(data: bytes | memoryview) -> Layout:
     """Return the layout of a segment, given its first ``SCHEMA_BYTES_MAX`` bytes or more.
 
-    A segment whose beginning is damaged counts as plain: its batches can be read without the columns of a stamped one.
+    A segment with a damaged start counts as plain: its batches can be read without the columns of a stamped one.
     """
     for layout in (PLAIN, STAMPED):
         if data[: len(layout.schema_bytes)] == layout.schema_bytes:
@@ -170,7 +170,7 @@ def format_seq(seq: int) -> str:
 
 
 def locate_segment(directory: Path, first_seq: int) -> Segment:
-    """Return the segment that begins with this seq, whether it exists or not."""
+    """Return the segment that starts with this seq, whether it exists or not."""
     return Segment(directory / (format_seq(first_seq) + SEGMENT), first_seq)
 
 

@@ -10,7 +10,7 @@ Readers believe the index only, so a batch is visible as a whole or not at all. 
 back to their previous length. If even that fails, the segment is ``broken``, and recovery must run before the next
 write.
 
-The queue is what makes a bad disk bearable. A write takes batches from its front; an error ends the attempt, and the
+The queue makes a bad disk bearable. A write takes batches from its front; an error ends the attempt, and the
 rest waits for the next one. A batch leaves the queue only when it is committed or dropped. Dropped events are recorded
 at the batch after them, which is then written with a ``gap`` event before it.
 
@@ -197,10 +197,10 @@ class SegmentWriter:
         self._layout = PLAIN
         """The layout of the open segment, or of the next one."""
         self._has_stamps = False
-        """True if an event of the open segment has a source time or a quality; then the next one begins stamped."""
+        """True if an event of the open segment has a source time or a quality; then the next one starts stamped."""
         self._must_recover = False
         self._uncertain: PendingEvents | None = None
-        """A batch whose write failed, but which may be complete on disk."""
+        """A batch that was not written without an error, but may be complete on disk."""
         self._opened_seq = self._sealed_seq = last_seq
         self._opened_us = now_us()
         self._removed = ""
@@ -260,7 +260,7 @@ class SegmentWriter:
     def close(self, pending: PendingEvents) -> None:
         """Commit the last events, seal the segment and release the lock."""
         self._enqueue(pending)
-        # After files were removed, the second attempt creates them again and records what was lost.
+        # After files were removed, the second attempt creates them again and records the loss.
         if not self._attempt() and not (self._must_recover and self._attempt()):
             lost = sum(map(len, self._queue))
             self.dropped += lost
@@ -351,7 +351,7 @@ class SegmentWriter:
             self._seal()
 
     def _choose_layout(self, events: PendingEvents) -> None:
-        """Begin a stamped segment if these events need one; a stamped segment takes plain events, too."""
+        """Start a stamped segment if these events need one; a stamped segment takes plain events, too."""
         if not events.stamps:
             return
         if self._layout is PLAIN:
@@ -491,7 +491,7 @@ class SegmentWriter:
             write_identity(self._directory, self._identity)
         next_seq, settled = self.progress
         found = recover(self._directory, committed_seq=next_seq - 1)
-        if found.last_seq >= next_seq:  # the batch whose write failed is complete on disk
+        if found.last_seq >= next_seq:  # the batch is complete on disk despite the error
             self.progress = (found.last_seq + 1, settled)
             if self._queue and self._queue[0] is self._uncertain:
                 self.queue_bytes -= self._uncertain.size_bytes

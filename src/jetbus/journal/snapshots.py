@@ -116,7 +116,7 @@ def write_missing(log: Log, seqs: Iterable[int]) -> None:
     """Write the snapshots of these seqs that do not exist yet."""
     for seq in seqs:
         if not _file(log.directory, seq).exists():
-            # The log begins in the middle or is damaged: no tree is known before the next start.
+            # The log starts in the middle or is damaged: no tree is known before the next start.
             with suppress(JournalGone, JournalDamaged):
                 _write(log.directory, seq, read_tree_at_seq(log, seq))
 

@@ -13,7 +13,7 @@ program, ``run_query_async`` on an event loop.
 
     pager.request --> ask --> pager.feed(answer) --> pager.request ... None
 
-``JournalSource`` is what most callers hold: the journal of one bus, with these questions as methods. Behind it is a
+Most callers hold a ``JournalSource``: the journal of one bus, with these questions as methods. Behind it is a
 function that answers requests, ``FolderAnswers`` or a call over the bus.
 
 A question means one moment. Before the first page everything in it that depends on the time is *pinned*: ``-2h`` and
@@ -21,8 +21,8 @@ A question means one moment. Before the first page everything in it that depends
 journal took, and the end of a range becomes a seq. So all pages and all paths belong to the same answer, and a reader
 comes to an end beside an owner that is faster.
 
-Here, and nowhere else, is also said what a journal does not have: ``NotRecorded`` for paths and rules that match
-nothing, ``BeforeJournal`` for instants before its first event, ``NoJournal`` for a daemon that keeps none.
+Here, and nowhere else, are also the errors for things that a journal does not have: ``NotRecorded`` for paths and rules
+that match nothing, ``BeforeJournal`` for instants before its first event, ``NoJournal`` for a daemon that keeps none.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class PinnedRange(NamedTuple):
         return params
 
     def make_place(self, instant: Instant | None) -> JsonObject:
-        """Return the place of a tree as parameters of a request, if ``instant`` is the beginning of this range."""
+        """Return the place of a tree as parameters of a request, if ``instant`` is the start of this range."""
         # The last seq says what there is now, to the event; a clock cannot.
         is_present = instant is None or instant == "now"
         return {"seq": self.seq_until - 1} if is_present else {"instant": self.since_us}
@@ -130,7 +130,7 @@ class Pager:
     """Pages of one request, one after the other.
 
     ``request`` is the next one to make, None after the last page; ``feed`` takes its answer. A range must have its end,
-    ``seqUntil``. With a rule, ``feed`` also makes the tests for which the wire has no words.
+    ``seqUntil``. With a rule, ``feed`` also makes the tests that the wire has no words for.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ def read_answer(answer: Any) -> tuple[pa.RecordBatchReader, int | None]:
     if hasattr(answer, "read_next_batch"):
         return answer, None
     table, following = (answer, None) if hasattr(answer, "schema") else read_page(answer)
-    # The metadata says where the next page begins, which means nothing for the whole table.
+    # The metadata says where the next page starts, which means nothing for the whole table.
     return table.replace_schema_metadata(None).to_reader(), following
 
 
@@ -264,7 +264,7 @@ class FolderAnswers:
         params = request.params
         if request.method == "offsets":
             ((bus, offsets),) = self._journal.offsets().items()
-            # Time passes also where nobody writes, and the clock of a journal may be ahead of that of this machine.
+            # Time passes also without a writer, and the clock of a journal may be ahead of that of this machine.
             return {"bus": bus, **offsets, "clock": max(wall_clock_us(), offsets["last_ts"] or 0)}
         rule = read_rule(params["rule"]) if "rule" in params else None
         if request.method == "as_of":
@@ -449,10 +449,10 @@ def show_rule(rule: Rule) -> str:
 def read_history(asked: AskedAt, rule: Rule, since: Instant | None, until: Instant | None) -> Query[pa.Table]:
     """Return the values over time of all paths that match a rule, with path and unit; raise if there are none.
 
-    A path that did not change in the range has no rows.
+    A path that did not change in the range is without rows.
     """
     span = yield from pin(asked, since, until)
-    # A range may begin before the journal does, but not end there.
+    # A range may start before the journal does, but not end there.
     check_recorded(span, span.until_us, until)
     rows = yield from read_span(span, rule)
     if not rows.num_rows:
@@ -478,7 +478,7 @@ def read_span(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Qu
     rows = yield from read_all(Pager("range", params, paths, page_rows=page_rows))
     before = None
     if not _is_described_within(rows):
-        # The units that were valid before; what was dropped or is damaged is no reason to withhold the values.
+        # The units that were valid before. The values do not need them if those events were dropped or damaged.
         try:
             place = {"seq": rows["seq"][0].as_py() - 1}
             before = yield from read_all(Pager("as_of", place, paths, page_rows=page_rows))
@@ -492,7 +492,7 @@ def read_span(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Qu
 
 
 def _is_described_within(rows: pa.Table) -> bool:
-    """Return True if the first row of each path says what it is."""
+    """Return True if the first row of each path describes it."""
     from jetbus.journal.recorded_units import DESCRIBING_EVENTS
 
     first: dict[str, str] = {}

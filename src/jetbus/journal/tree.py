@@ -213,7 +213,7 @@ def select_matching(tree: pa.Table, rule: Rule | None) -> pa.Table:
 
 
 def select_matching_paths(tree: pa.Table, paths: PathFilter | None) -> pa.Table:
-    """Return the elements whose path matches."""
+    """Return the elements with a path that matches."""
     if paths is None or not tree.num_rows:
         return tree
     return tree.filter(paths.mask(tree["path"].combine_chunks()))

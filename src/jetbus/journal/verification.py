@@ -131,7 +131,7 @@ def _is_chain(seqs: pa.Array, first: int, count: int) -> bool:
 
 
 def _check_indexes(log: Log) -> Iterator[Problem]:
-    """Yield segments whose index is missing, incomplete or that of another segment."""
+    """Yield segments with an index that is missing, incomplete or of another segment."""
     upto = read_manifest(log.directory).upto
     segments = [segment for segment in list_segments(log.directory) if segment.first_seq > upto]
     for segment in segments:

@@ -1,7 +1,7 @@
 """The writer of a journal: events are appended in memory and committed in groups.
 
-Appending belongs to one thread, the owner's. ``take`` hands over what was appended, ``write`` commits it, in the same
-thread or another. The owner calls both every ``flush_ms``, even when nothing is pending, because sealing by age,
+Appending belongs to one thread, the owner's. ``take`` hands over the appended events, ``write`` commits them, in the
+same thread or another. The owner calls both every ``flush_ms``, even when nothing is pending, because sealing by age,
 retention, fsync by interval and retries after errors happen there, too.
 
     owner's thread      append append append  take ......... append append  take
@@ -11,8 +11,8 @@ Nothing here raises ``OSError`` once the writer is open. While the disk fails, e
 ``buffered_bytes_max`` the oldest are dropped and counted, and a ``gap`` event takes their place. Seqs are assigned when
 a batch is written, so the seqs on disk have no gap.
 
-A ``Watch`` is the writer's part in the seam between past and live: it collects what is appended from a moment on while
-another thread reads the log up to that moment, so that nobody has to read the end of the log on the event loop.
+A ``Watch`` is the writer's part in the seam between past and live: it collects the events appended from a moment on
+while another thread reads the log up to that moment, so that the end of the log is not read on the event loop.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Watch:
         return len(self.events) > self._events_max or self._bytes_left < 0
 
     def collect(self, pending: PendingEvents) -> None:
-        """Collect from events that are about to be written or dropped; what was collected is freed at a limit."""
+        """Collect from events that are about to be written or dropped; collected events are freed at a limit."""
         if self.full:
             return
         for seen in _events_of(pending):
@@ -274,7 +274,7 @@ class Writer:
             self._last.pop(path, None)
 
     def _extend(self, row: Row, stamped: Stamped = NO_STAMP) -> None:
-        """Append a change whose density has been looked up, unless with ``only_changes`` it brings nothing new."""
+        """Append a change after looking up its density, unless with ``only_changes`` it brings nothing new."""
         if self._last is not None:
             path, recorded = row[0], (row[1], stamped[1])
             if self._last.get(path) == recorded:
@@ -354,7 +354,7 @@ class Writer:
 
     @property
     def problem(self) -> str | None:
-        """Reason why the disk cannot be written, and what to do about it; None while it can."""
+        """Reason why the disk cannot be written, and the next step for the user; None while it can."""
         return self._segment_writer.problem
 
     @property
@@ -365,7 +365,7 @@ class Writer:
     def take_lost(self) -> LostPaths | None:
         """Return the paths of a gap that was written since the last call, None if there was none.
 
-        The journal has the values of these paths from before the gap; append what they are now to correct it.
+        The journal has the values of these paths from before the gap; append their present values to correct it.
         """
         lost = self._segment_writer.lost
         return lost.popleft() if lost else None
@@ -373,7 +373,7 @@ class Writer:
     def watch(self, wanted: Callable[[str], bool], events_max: int) -> Watch:
         """Collect the events of selected paths from now on, until ``unwatch``.
 
-        Call it in the owner's thread just after ``take``: then it begins where the taken events end.
+        Call it in the owner's thread just after ``take``: then it starts where the taken events end.
         """
         watch = Watch(wanted, events_max)
         self._watches.append(watch)
@@ -429,7 +429,7 @@ class Writer:
             density.hold(row, self._now_us, stamped)
 
     def _check_buffer_size(self) -> None:
-        """Drop the appended events if they exceed the buffer: nobody takes and writes them in time."""
+        """Drop the appended events if they exceed the buffer: they are not taken and written in time."""
         # Adding up the sizes takes time, so it is done once in many thousand events.
         self._check_size_at = len(self._open.rows) + _CHECK_SIZE_EVERY
         if self.pending_bytes > self.settings.buffered_bytes_max:
@@ -437,7 +437,7 @@ class Writer:
                 watch.collect(self._open)
             self._dropped += len(self._open)
             if self._last is not None:
-                self._last.clear()  # what was dropped has to be recorded when it comes again
+                self._last.clear()  # a dropped value has to be recorded when it comes again
             self._reopen(self._open.drop("buffered_bytes_max reached"))
 
     # -- committing, in one thread at a time

@@ -1,6 +1,6 @@
 """Replay of a range of a journal onto a bus, at any speed.
 
-``Player`` is a peer that owns the recorded elements and repeats what happened to them; ``play`` does it in one call.
+``Player`` is a peer that owns the recorded elements and repeats their events; ``play`` does it in one call.
 """
 
 from jetbus.player.clock import Clock

@@ -43,7 +43,7 @@ class Clock:
     def speed(self, speed: float) -> None:
         # Before anything is changed, since it may raise.
         speed = read_speed(speed)
-        # From here on at the new speed; what has passed, passed at the old one.
+        # From here on at the new speed; the time before passed at the old one.
         self.stand(self.position_us)
         self._speed = speed
 
@@ -54,7 +54,7 @@ class Clock:
 
     @paused.setter
     def paused(self, paused: bool) -> None:
-        # The origin moves when a pause begins and when it ends, so that the pause takes no time of the recording.
+        # The origin moves when a pause starts and when it ends, so that the pause takes no time of the recording.
         self.stand(self.position_us)
         self._paused = paused
 

@@ -3,7 +3,7 @@
     async with Player("/var/lib/jet", "jet://localhost", since="-2h", prefix="replay/") as player:
         await player.wait()
 
-It begins with the tree at the start of the range. Then every event is played when it is due, at the recorded distances
+It starts with the tree at the start of the range. Then every event is played when it is due, at the recorded distances
 in time divided by the speed. A recorded start or stop removes everything. The states belong to the player and are
 read-only; methods respond as recorded (see ``outcomes``). All elements leave the bus when the player stops; until then
 the last state of the replay stays.
@@ -137,7 +137,7 @@ class Player:
         if self._playing is not None:
             self._playing.cancel()
             await asyncio.gather(self._playing, return_exceptions=True)
-        # The task is gone, so nothing else would release those who wait.
+        # The task is gone, so nothing else would release the waiting callers.
         self._ended.set()
         self._finish_seeks()
         await self._peer.close()
@@ -302,7 +302,7 @@ class Player:
             if delay_s <= 0:
                 self._clock.reach(instant_us)
                 return True
-            # There is no await between the look at ``_seek_us`` and this line, so no wake-up is lost.
+            # Nothing is awaited between the look at ``_seek_us`` and this line, so no wake-up is lost.
             self._wake.clear()
             timer = None
             if delay_s < math.inf:
@@ -319,7 +319,7 @@ class Player:
         # They leave the present value alone, so tests of the value do not apply to them.
         elif event.event in ("describe", "past"):
             await self._projection.show(event)
-        # A state whose value does not match any more leaves the bus, as it would leave a fetch.
+        # A state with a value that does not match any more leaves the bus, as it would leave a fetch.
         elif event.event == "remove" or not self._is_projected(event):
             await self._projection.remove(event.path)
         else:
@@ -338,7 +338,7 @@ class Player:
         instant_us = self._position_us
         if self._outcomes is None:
             self._outcomes = self._run_in_thread(lambda: Outcomes(self._recording.calls()))
-        # All calls share this future; the caller who gives up must not cancel it for the others.
+        # All calls share this future; a caller that gives up must not cancel it for the others.
         (await asyncio.shield(self._outcomes)).answer(path, args, instant_us)
 
     def _run_in_thread(self, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:

@@ -1,7 +1,7 @@
 """The projection of a recording onto a bus: the elements that a player owns at the moment.
 
 Adds, changes and removes are sent in the order of the calls, without waiting for each response. After every
-``SETTLE_EVENTS`` of them the player makes one request, whose response says that the daemon has handled all before; so
+``SETTLE_EVENTS`` of them the player makes one request, and its response says that the daemon has handled all before; so
 the daemon is never flooded, however fast the replay. Without a connection the peer keeps changes, and adds wait.
 
 Removes need care to keep their place in that order. Adds and changes are sent by plain calls, but a remove can only be
@@ -34,7 +34,7 @@ Answer = Callable[[str, Any], Awaitable[Any]]
 """Function that answers a call, given the recorded path of the method and the arguments."""
 
 _READ_ONLY = cast(Callable[[Any], Any], None)
-"""A state whose setter is None is read-only."""
+"""A state without a setter is read-only."""
 
 
 class ProjectedElement(NamedTuple):
@@ -81,7 +81,7 @@ class Projection:
         self._online.clear()
 
     async def on_return(self) -> None:
-        """Resume: add again what was in flight when the connection was lost. The peer adds the rest by itself."""
+        """Repeat the adds that were in flight when the connection was lost. The peer adds the rest by itself."""
         self._online.set()
         for _ in range(RETRIES_MAX):
             if not await self._retry_adds():

@@ -65,7 +65,7 @@ class Recording:
         bus = self._source.describe()["bus"]
         if first_us is None or last_us is None:
             raise JournalError(f"the journal of {bus} is empty; record something first")
-        # The tree of an instant includes its events, so the range begins just before the first event.
+        # The tree of an instant includes its events, so the range starts just before the first event.
         self.start_us = first_us - 1 if span.since_us is None else max(first_us - 1, span.since_us)
         self.until_us = last_us + 1 if span.until_us is None else min(last_us + 1, span.until_us)
         if self.start_us >= self.until_us:
@@ -80,7 +80,7 @@ class Recording:
             # The tree of an instant includes its events, but the end of the range is not a part of it.
             found = self._source.read_tree_at({"instant": min(instant_us, self.until_us - 1)}, self._paths)
         except JournalGone:
-            return []  # the log begins in the middle: elements appear when they change
+            return []  # the log starts in the middle: elements appear when they change
         rows = _list_columns(found.select(["kind", "path", "value", "detail", "source_ts", "quality"]))
         return [RecordedEvent(0, instant_us, "add", *row) for row in zip(*rows, strict=True)]
 
@@ -93,7 +93,7 @@ class Recording:
 
     def calls(self) -> Iterator[RecordedCall]:
         """Yield the calls recorded up to the end of the range, oldest first."""
-        # From the beginning of the journal: the outcome before the range is the one in force where the range begins.
+        # From the start of the journal: the outcome before the range is the one in force where the range starts.
         for batch in self._read({"events": ["call"], "columns": ["ts", "path", "value", "detail"]}):
             yield from map(RecordedCall, *_list_columns(batch))
 

@@ -7,7 +7,7 @@ All spellings of a rule become one immutable ``Rule``::
     {"path": {"startsWith": "plant/"}, ...}   parameters     read_rule, in ``decoding`` /
 
 A rule is composed of operators, which are rows of two tables in ``operators``. Globs and Lua patterns are matched
-without backtracking, and ``work`` counts what rules cost, because they come from strangers.
+without backtracking, and ``work`` counts the cost of rules, because they come from strangers.
 """
 
 from jetbus.rules.decoding import ALTERNATIVES_MAX, RULES_MAX, read_matcher, read_rule, write_rule

@@ -32,7 +32,7 @@ def compile_glob(glob: str) -> Callable[[str], bool]:
     >>> test("plant/pump/speed"), test("plant/pump/1/speed")
     (True, False)
     """
-    # The stars are captured, so they alternate with the texts: texts at even places, empty ones where a glob begins or
+    # The stars are captured, so they alternate with the texts: texts at even places, empty ones where a glob starts or
     # ends with a star.
     pieces = re.split(r"(\*+)", glob)
     texts, crosses_slashes = pieces[::2], [len(stars) > 1 for stars in pieces[1::2]]
@@ -85,7 +85,7 @@ def _walk(path: str, steps: list[tuple[bool, str]], begin: int, end: int) -> boo
             # -lowest has all bits from the lowest one on: ** leads from there to every later position.
             reached = everywhere & -lowest
         else:
-            # The sum carries through each run of characters that are no slash, beginning where it was reached.
+            # The sum carries through each run of characters other than slashes, from where it was reached.
             # Of two positions in the same run the second is lost in the sum, but |= has it already.
             inside = reached & no_slash
             reached |= ((inside + no_slash) ^ no_slash) & everywhere

@@ -4,7 +4,7 @@ A rule is immutable and comparable, so that fetches with equal rules share their
 for every new path. It looks them up, by properties that are computed once per rule::
 
     exact_paths         the rule names its paths     found in a dictionary by path
-    prefix              all paths begin with it      found in a dictionary by prefix
+    prefix              all paths start with it      found in a dictionary by prefix
     neither             any path may match           tested one by one
     is_found_by_index   the look-up alone decides; no test of the path is needed
 """
@@ -38,7 +38,7 @@ class Sort:
     last: int = 10
 
     def key(self, path: str, value: Any) -> Any:
-        """Return the sort key of an entry, whose value must match the rule."""
+        """Return the sort key of an entry; its value must match the rule."""
         return path if self.by is None else find_field(value, self.by)
 
 
@@ -56,7 +56,7 @@ class Rule:
     value: tuple[tuple[Steps, str, str], ...] = ()
     """Field path, operator and operand as JSON text, which is hashable and comparable."""
     glob: str | None = None
-    """Glob that must match as well; it has no operator on the wire."""
+    """Glob that must match as well; it is not an operator on the wire."""
     lua_match: tuple[str, ...] = ()
     lua_unmatch: tuple[str, ...] = ()
     sort: Sort | None = None
@@ -124,7 +124,7 @@ class Rule:
     def lists(self) -> Iterator[tuple[str, int]]:
         """Operators that take lists, each with the length of its list."""
         yield from ((op, len(operand)) for op, operand in self.path if isinstance(operand, tuple))
-        # Operands of value tests are JSON text, in which only a list begins with a bracket.
+        # Operands of value tests are JSON text, in which only a list starts with a bracket.
         yield from ((op, len(json.loads(operand))) for _, op, operand in self.value if operand.startswith("["))
 
     @cached_property
@@ -197,7 +197,7 @@ def _compose_value_test(operations: tuple[tuple[Steps, str, str], ...]) -> Value
         meter.units += len(tests)
         for steps, test in tests:
             field = find_field(value, steps)
-            # A missing field fails every test, even equalsNot: there is no value that could differ.
+            # A missing field fails every test, even equalsNot: a value that could differ is missing.
             if field is ABSENT or not test(field):
                 return False
         return True

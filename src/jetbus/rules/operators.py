@@ -90,7 +90,7 @@ def _any_of(relation: str, texts: Sequence[str]) -> PathTest:
     if relation == "equals":
         # The method of the set is the test, without a Python function around it.
         return frozenset(texts).__contains__
-    # An empty text is in every path and has no first character to look up.
+    # An empty text is in every path and is without a first character to look up.
     if relation == "contains" and len(texts) > FEW and "" not in texts:
         return _contains_one_of(texts)
     tests = [_SINGLE[relation][False](text) for text in dict.fromkeys(texts)]
@@ -116,11 +116,11 @@ _LISTS: dict[str, Callable[[str, Sequence[str]], PathTest]] = {"any": _any_of, "
 def _contains_one_of(texts: Iterable[str]) -> PathTest:
     """Return a test that looks for many texts in a path at once, with one look-up for each character of the path.
 
-    A text that begins with another text of the list is redundant and left out. Of the others, in order, only one can
+    A text that starts with another text of the list is redundant and left out. Of the others, in order, only one can
     occur at a given position of the path: the greatest one that is not greater than the rest of the path there.
     """
     ordered: list[str] = []
-    # In sorted order, the texts that begin with another one follow it directly, so the last one kept is enough to
+    # In sorted order, the texts that start with another one follow it directly, so the last one kept is enough to
     # compare with.
     for text in sorted(texts):
         if not ordered or not text.startswith(ordered[-1]):

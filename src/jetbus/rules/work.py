@@ -1,11 +1,11 @@
-"""The work meter: counts what rules cost, so that one peer's rules cannot occupy everybody's time.
+"""The work meter: counts the cost of rules, so that the rules of one peer cannot use up the time of others.
 
 A unit is about a tenth of a microsecond: one simple test of a path or a value, one step of a pattern, one member of a
 list. Single tests do not report to the meter, as that would cost more than the test. The loops around them report in
 bulk, and only a test that can be expensive by itself (a pattern, a glob with many stars, a long list) reports its own
 units.
 
-``units`` only grows; read it before and after a piece of work to know what the work has cost. A caller that wants to
+``units`` only grows; read it before and after a piece of work to know its cost. A caller that wants to
 bound a piece of work sets a ceiling for it::
 
     with meter.ceiling(1_000_000, "rule_work_max"):
@@ -15,8 +15,8 @@ Two ways to report keep a half-finished event from being torn apart. ``spend`` m
 given up as a whole: looking for the states of a fetch or a get. ``units += n`` never raises and is for tests that run
 while an event is delivered to many peers, where one peer's rule must not end the delivery to the others.
 
-``steps_left`` bounds the steps that patterns with back references may take until it is set anew, as these are the only
-tests whose work can explode. Beyond it they match nothing.
+``steps_left`` bounds the steps that patterns with back references may take until it is set anew, as only these
+tests can take exponential work. Beyond it they match nothing.
 
 Each thread has a meter of its own, without a ceiling at first: queries of the past run in threads beside the bus.
 """

@@ -1,7 +1,7 @@
 """``jet access``: explain the rights of a user.
 
 The daemon shows each user what it may do, so jet logs in as that user and looks. Only an administrator is shown the
-groups that an element asks for; anybody else looks as a second user as well, and concludes from the difference::
+groups that an element asks for; other users look as a second user as well, and conclude from the difference::
 
     groups known, by an administrator      decide_exactly: compares the groups of user and element
     groups unknown, or rules by path       decide: compares the views of two users, and names all possible reasons
@@ -125,7 +125,7 @@ def decide(action: str, theirs: View, others: View) -> tuple[bool, str]:
         return False, "it is a method; only states can be set"
     if action == "call" and not event.is_method:
         return False, "it is a state; only methods can be called"
-    # ``fetch_only`` is meant for the user who looks: it may be read-only for all, or for this user.
+    # ``fetch_only`` is meant for the user that looks: it may be read-only for all, or for this user.
     if not event.fetch_only:
         return True, f"it is open to everybody, or its {action}Groups have one of this user's ({groups})"
     if others.event is not None and not others.event.fetch_only:
@@ -148,7 +148,7 @@ def decide_exactly(action: str, theirs: View, others: View, lists: dict[str, lis
         return decide(action, View(event, theirs.groups, []), others)
     wanted, name = action, f"{action}Groups"
     if name not in lists and "fetchGroups" in lists:
-        action, name = "fetch", "fetchGroups"  # who may fetch it may set or call it
+        action, name = "fetch", "fetchGroups"  # all that may fetch it may set or call it
     asked, has = lists.get(name), _named(theirs.groups, action)
     if asked is not None and not set(asked) & set(has):
         hidden = "" if action == "fetch" or theirs.event else ", and it is hidden from this user"
@@ -162,7 +162,7 @@ def decide_exactly(action: str, theirs: View, others: View, lists: dict[str, lis
 
 
 def _is_read_only(theirs: View, others: View, lists: dict[str, list[str]]) -> bool:
-    """Return whether nobody can set it, as seen by a user who has the groups for it."""
+    """Return whether no user can set it, as seen by a user with the groups for it."""
     asked = lists.get("setGroups")
     open_to = [view for view in (theirs, others) if asked is None or set(asked) & set(_named(view.groups, "set"))]
     return any(view.event is not None and view.event.fetch_only for view in open_to)

@@ -104,7 +104,7 @@ async def _run_fanout(bus: Target, count: int, fetchers: int, step: Step) -> Jso
             await other.fetch(path, hear, policy="every").ready()
         began = time.perf_counter()
         for number in range(count):
-            # A sample is enough for the latency, and the loop needs its turn to send what the owner has changed.
+            # A sample is enough for the latency, and the loop needs its turn to send the changes of the owner.
             if not number % 100:
                 sent[number] = time.perf_counter()
                 step(number)

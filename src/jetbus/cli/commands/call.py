@@ -76,7 +76,7 @@ def _show(result: Json, form: str | None) -> None:
         Output(columns, form, empty="no rows").put_all(dict(zip(columns, row, strict=True)) for row in result["rows"])
         if result.get("more"):
             print_message("the result was cut, there are more rows; narrow the query")
-    # The result itself, without a record around it: scripts want what the method has returned.
+    # The result itself, without a record around it: scripts want the value that the method has returned.
     elif form == "jsonl":
         print_line(encode_json(result))
     elif form in ("json", "table"):

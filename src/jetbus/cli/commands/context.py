@@ -62,7 +62,7 @@ def use(form: str | None, name: str | None, nothing: bool) -> None:
     if (name is None) != nothing:
         raise usage_error("no context given; give a name, or --none")
     if name is not None:
-        # Fails, with a similar name, if there is no such context.
+        # Fails, with a similar name, for an unknown context.
         contexts[name]
     contexts.current = name
     contexts.save()

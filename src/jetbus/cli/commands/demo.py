@@ -122,7 +122,7 @@ async def _start_demo(stopped: asyncio.Event, *, spark: bool) -> AsyncIterator[D
     stopping.cancel()
     if not entering.done():
         entering.cancel()
-        # A cancelled start removes what it has made so far.
+        # A cancelled start removes everything that it has made so far.
         await asyncio.wait((entering,))
         yield None
         return
@@ -212,7 +212,7 @@ class DemoScreen(Screen):
         for command_line, purpose in list_tips(self._demo, is_default=self._is_default):
             lines = fold_command(command_line, width - 2)
             shown += [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in lines]
-            # 7 is the length of the indent and of what stands before the purpose.
+            # 7 is the length of the indent and of the text before the purpose.
             if len(lines[-1]) + len(purpose) + 7 <= width:
                 shown[-1].append(f"   # {purpose}", style="dim")
         return shown

@@ -73,7 +73,7 @@ def _check_round_trip(peer: SimplePeer) -> Iterator[Finding]:
     times_ms = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        with suppress(UnknownService):  # lua-jet has no such service, but its error is a response, too
+        with suppress(UnknownService):  # lua-jet does not know the service, but its error is a response, too
             peer.ask("info", {})
         times_ms.append(1e3 * (time.perf_counter() - began))
     # A single slow request moves the mean, but not the median.

@@ -1,4 +1,4 @@
-"""``jet help``: commands, short texts about what commands have in common, and words of other systems."""
+"""``jet help``: commands, short texts about subjects that commands share, and words of other systems."""
 
 from __future__ import annotations
 

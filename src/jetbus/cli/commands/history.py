@@ -99,7 +99,7 @@ def history(
     read_rules(rules)
     check_range(since, until)
     with open_source(bus, folder, since, until) as source:
-        # A range may begin before the journal does, but not end there.
+        # A range may start before the journal does, but not end there.
         check_begin(source, until)
         spans = source.pin(since, until)
         rows_by_key = _read_rows(source, rules, spans, until or "now")
@@ -134,7 +134,7 @@ def _read_rows(source: BusSources, rules: Sequence[str], spans: Spans, until: st
             found.setdefault((row["path"], row.get("bus")), {})[row["seq"]] = row  # two rules may match one path
     if not found:
         source.check_known(spans, rules, f"`jet at {until}` lists what there is")
-        # A state that did not change in the range has no rows in it, but exists.
+        # A state that did not change in the range is without rows in it, but exists.
         what = " or ".join(map(escape, rules))
         text = f"{what} did not change in that time; `jet at {until}` has the values"
         raise Failure(text, Code.NOT_FOUND)

@@ -57,7 +57,7 @@ def find_elements(bus: Target, prefix: str | None) -> list[ListedElement]:
     if prefix and not any(char in prefix for char in '* "'):
         node = prefix.rstrip("/")
         inside = [event for event in events if event.path == node or event.path.startswith(node + "/")]
-        # plant does not mean plantation, unless there is no node plant: then it is the beginning of a name.
+        # plant does not mean plantation, unless a node plant is missing: then it is the start of a name.
         events = inside or events
     if prefix and not events:
         raise no_match_error([prefix])

@@ -1,8 +1,8 @@
 """``jet pipeline``: make tables of journals with Spark.
 
 A pipeline must end between two batches, not in the midst of a call to Spark. So signals are only collected while it
-runs, and the main thread looks at them. The batches themselves are reported by a thread of Spark, whose errors would be
-swallowed there; they are collected in the same way and raised by the main thread.
+runs, and the main thread looks at them. The batches themselves are reported by a thread of Spark, where errors would be
+swallowed; they are collected in the same way and raised by the main thread.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def radar(
     def tell(address: str) -> None:
         with Output(("address",), form, stream=True, value="address") as out:
             out.put({"address": address})
-        # A script or a service has no use for a browser.
+        # A script or a service does not need a browser.
         if not no_open and sys.stdout.isatty():
             webbrowser.open(address)
 

@@ -72,7 +72,7 @@ def _set_one(bus: Target, form: str | None, path: str, requested: Json, timeout_
         try:
             result = peer.set(path, requested, timeout_s)
         except NotFound:
-            # A path may have stars in its name, so this is a question only if there is no such path.
+            # A path may have stars in its name, so this is a question only if the path does not exist.
             if "*" in path and peer.get_all(read_rule(path)):
                 raise Failure(
                     f"{path} is a rule, and set takes one path; --all sets every state that matches it", Code.USAGE
@@ -81,7 +81,7 @@ def _set_one(bus: Target, form: str | None, path: str, requested: Json, timeout_
         except (NotAllowed, ReadOnly, NotState):
             raise  # whatever the value, it would be refused
         except (Refused, Invalid) as refusal:
-            # The owner may only say "invalid value"; its schema says what would be valid.
+            # The owner may only say "invalid value"; its schema says which values are valid.
             schema = read_schema(peer.describe(make_rule(equals=path)).get(path, {}).get("schema"))
             raise explain_mismatch(path, schema, requested) or refusal from None
         record["value"] = result.value

@@ -139,7 +139,7 @@ def _print_change(form: str | None, name: str, done: str) -> None:
 
 
 def _print_file_change(bus: Target, form: str | None, name: str, done: str, reload: bool) -> None:
-    """Print what was done in a users file, and when it takes effect; with ``reload``, make it take effect."""
+    """Print the change of a users file, and when it takes effect; with ``reload``, make it take effect."""
     then = _reload(bus) if reload else "takes effect when the daemon gets SIGHUP: --reload, or kill -HUP its process"
     Output(("user", "done", "then"), form, value="user").put_all([{"user": name, "done": done, "then": then}])
 
@@ -269,7 +269,7 @@ def rm(bus: Target, form: str | None, name: str, file: str | None, reload: bool)
         _print_change(form, name, "removed")
         return
     users = UsersFile(file)
-    # Fails, with a similar name, if there is no such user.
+    # Fails, with a similar name, for an unknown user.
     users.entry(name)
     del users.users[name]
     users.save()
@@ -282,7 +282,7 @@ CLOSED_GROUPS: dict[str, JsonObject] = {
     "viewers": {"fetch": ["**"]},
     "owners": {"add": ["{user}/**"], "fetch": ["{user}/**"], "reserve_s": 60},
 }
-"""The groups of a new users file: what is not in them is closed."""
+"""The groups of a new users file: paths that they do not name are closed."""
 
 
 @command(
