@@ -759,3 +759,19 @@ def test_a_search_ends_with_its_peer() -> None:
     bus.serving.turn_ends = math.inf
     bus.serving.next_turn(waiting.session)
     assert len(waiting.received()[0]["result"]) == 2000
+
+
+def test_searches_of_one_preparation_end_with_their_peers() -> None:
+    """A search whose end gives room to an equal one of a peer that is gone ends itself, and so does the other."""
+    bus = Bus(limits=Limits(search_bytes_max=1))
+    owner, first, gone = Peer(bus), Peer(bus), Peer(bus)
+    owner.send(*({"method": "add", "params": {"path": f"t/{number}", "value": 0}} for number in range(2000)))
+    bus.serving.turn_ends = -1.0
+    first.send({"id": 1, "method": "get", "params": {}})
+    gone.send({"id": 1, "method": "get", "params": {"meta": True}})
+    assert (len(bus.preparations), gone.session.condition) == (1, Condition.AWAITING)
+    bus.disconnect(gone.session)
+    bus.serving.turn_ends = math.inf
+    bus.serving.next_turn(first.session)
+    assert len(first.received()[0]["result"]) == 2000
+    assert len(bus.preparations) == 0

@@ -435,16 +435,20 @@ class Preparations:
         preparation = form.preparation
         if preparation.forms.get(form.key) is form:
             del preparation.forms[form.key]
+        if not preparation.forms and not preparation.is_void:
+            self._end(session, preparation)
+        # Last, since it may end other requests of this preparation, of peers that left while they waited for room.
         if form.place is not None:
             form.place.leave()
-        if not preparation.forms and not preparation.is_void:
-            del self._open[preparation.rule, preparation.auth, preparation.has_methods]
-            self._bus.fetches.unwatch(preparation)
-            steps = preparation.end()
-            if len(preparation.found) > SMALL_SEARCH:
-                self._bus.run_chore(session, steps)
-            else:
-                deque(steps, 0)  # at once
+
+    def _end(self, session: Session, preparation: Preparation) -> None:
+        del self._open[preparation.rule, preparation.auth, preparation.has_methods]
+        self._bus.fetches.unwatch(preparation)
+        steps = preparation.end()
+        if len(preparation.found) > SMALL_SEARCH:
+            self._bus.run_chore(session, steps)
+        else:
+            deque(steps, 0)  # at once
 
     def _await_reader(self, answering: Place, outbox: Outbox, looks: int = READING_LOOKS) -> None:
         """Give back the place of an answer when its peer has read most of it, or has had some time to."""
