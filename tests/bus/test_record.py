@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from jetbus.bus.bus import Bus
+from jetbus.bus.ports import LastEvent
 from jetbus.bus.record import record_present
 from jetbus.bus.session import Session
 from support.inmemory import Peer
@@ -23,6 +24,9 @@ class RecordedEvents:
 
     def note(self, row: tuple[str, bytes, str], /) -> None:
         self.events.append(("change", "state", *row, None))
+
+    def find_last(self) -> LastEvent | None:
+        raise AssertionError("no fetch has asked for it")
 
     def append(
         self,

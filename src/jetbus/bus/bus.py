@@ -106,7 +106,7 @@ class Bus:
         self.worker: Worker = worker or ImmediateWorker()
         self.logins: Logins = UnqueuedLogins(self.worker)
         self.tree = Tree(tree, separators)
-        self.fetches = Fetches(self.tree, PatternSteps(self))
+        self.fetches = Fetches(self.tree, PatternSteps(self), lambda: self.record)
         self.routes = Routes()
         self.staleness = Staleness()
         self.preparations = Preparations(self)

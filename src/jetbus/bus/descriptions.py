@@ -112,6 +112,8 @@ class Asked(NamedTuple):
 
     schema: bool = False
     meta: bool = False
+    recorded: bool = False
+    """True for the place of each event in the journal, which an audience adds; see ``audiences.recorded``."""
 
     def encode(self, element: Element, *, schema: bool = True) -> bytes:
         """Encode them as members, each with a comma in front; without ``schema``, only the meta data."""
@@ -139,9 +141,9 @@ class Asked(NamedTuple):
 NOTHING_ASKED = Asked()
 
 
-def read_asked(params: Mapping[str, Any]) -> Asked | None:
-    """Return the parts of descriptions that a fetch or get asks for; None for none."""
-    asked = Asked(params.get("schema") is True, params.get("meta") is True)
+def read_asked(params: Mapping[str, Any], *, fetches: bool = False) -> Asked | None:
+    """Return the parts of descriptions and records that a fetch or get asks for; None for none."""
+    asked = Asked(params.get("schema") is True, params.get("meta") is True, fetches and params.get("recorded") is True)
     return asked if any(asked) else None
 
 

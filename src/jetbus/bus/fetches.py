@@ -23,10 +23,13 @@ from jetbus.bus.audiences import (
     CombinedAudience,
     DescribedAudience,
     DescribedBinaryAudience,
+    Places,
+    RecordedAudience,
+    RecordedBinaryAudience,
 )
 from jetbus.bus.descriptions import Asked
 from jetbus.bus.nodes import Nodes
-from jetbus.bus.ports import Outbox
+from jetbus.bus.ports import EventRecorder, Outbox
 from jetbus.bus.preparations import STEP, Form, Preparation, Wish
 from jetbus.bus.replay import PastElement
 from jetbus.bus.session import Session
@@ -57,8 +60,11 @@ class FetchOptions(NamedTuple):
 class Fetches:
     """The audiences of the bus and their members."""
 
-    def __init__(self, tree: Tree, pattern_steps: PatternSteps) -> None:
+    def __init__(
+        self, tree: Tree, pattern_steps: PatternSteps, find_record: Callable[[], EventRecorder | None] = lambda: None
+    ) -> None:
         self._tree = tree
+        self._places = Places(find_record)
         self._pattern_steps = pattern_steps
         self.audiences: dict[object, Audience] = {}
         """All audiences by their key."""
@@ -120,7 +126,9 @@ class Fetches:
         every, together, nodes, asked = options
         wanted: Audience
         if not dialect.is_binary:
-            if asked is not None:
+            if asked is not None and asked.recorded:
+                wanted = RecordedAudience(self._places, fetch_id, rule, dialect, framing, auth, every, asked)
+            elif asked is not None:
                 wanted = DescribedAudience(fetch_id, rule, dialect, framing, auth, every, asked)
             else:
                 kind = CombinedAudience if together and dialect is CLASSIC and rule.sort is None else Audience
@@ -132,10 +140,13 @@ class Fetches:
                 self._include_nodes(wanted, session)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
-            if asked is not None:
-                wanted = DescribedBinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every, asked)
+            number = b"%d" % nth
+            if asked is not None and asked.recorded:
+                wanted = RecordedBinaryAudience(self._places, number, rule, dialect, framing, auth, every, asked)
+            elif asked is not None:
+                wanted = DescribedBinaryAudience(number, rule, dialect, framing, auth, every, asked)
             else:
-                wanted = BinaryAudience(b"%d" % nth, rule, dialect, framing, auth, every)
+                wanted = BinaryAudience(number, rule, dialect, framing, auth, every)
             if nodes:
                 self._include_nodes(wanted, session)
             found = known.get(wanted.key, wanted)

@@ -133,6 +133,25 @@ class Logins(Protocol):
         """Run other work that hashes passwords."""
 
 
+class LastEvent(Protocol):
+    """The event that was recorded last."""
+
+    @property
+    def event(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def ts_us(self) -> int: ...
+
+
 class EventRecorder(Protocol):
     """Receiver of every event of the bus. Values and details are JSON text."""
 
@@ -147,6 +166,9 @@ class EventRecorder(Protocol):
     @property
     def note(self) -> Callable[[tuple[str, bytes, str]], None]:
         """Function to call with path, value and peer when a state changes. It is replaced after each commit."""
+
+    def find_last(self) -> LastEvent | None:
+        """Return the event that was recorded last, provided that it is not committed yet."""
 
     def append(
         self,

@@ -106,13 +106,16 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
 
 
 def read_fetch_options(params: JsonObject, rule: Rule) -> FetchOptions:
-    """Return the options of a fetch; refuse nodes where there are none."""
+    """Return the options of a fetch; refuse those that do not go together."""
     nodes = params.get("nodes") is True
     if nodes and rule.sort is not None:
         raise Invalid("nodes", "a sorted fetch lists states and methods only; leave out sort, or nodes")
     if nodes and params.get("since") is not None:
         raise Invalid("nodes", "nodes are of the present only; leave out since, or nodes")
-    return FetchOptions(params.get("every") is True, params.get("together") is True, nodes, read_asked(params))
+    if params.get("recorded") is True and rule.sort is not None:
+        raise Invalid("recorded", "a sorted list has no place in the journal; leave out sort, or recorded")
+    asked = read_asked(params, fetches=True)
+    return FetchOptions(params.get("every") is True, params.get("together") is True, nodes, asked)
 
 
 def check_fetch(bus: Bus, session: Session, fetch_id: bytes, rule: Rule) -> None:

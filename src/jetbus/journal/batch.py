@@ -126,6 +126,18 @@ class PendingEvents:
         last = -2 if self.starts[-1] == len(self) and len(self.starts) > 1 else -1
         return self.instants[0], self.instants[last]
 
+    @property
+    def last(self) -> tuple[str, str, bytes, int] | None:
+        """Event, path, value and instant of the last event; None if there are no events."""
+        count = len(self)
+        if not count:
+            return None
+        path, value, _ = self.rows[-FIELDS:]
+        is_special = bool(self.specials) and self.specials[-1].row == count - 1
+        # The last run may have no events yet.
+        instant_us = self.instants[-2 if self.starts[-1] == count else -1]
+        return self.specials[-1].event if is_special else "change", path, value, instant_us
+
     def start_run(self, now_us: int) -> None:
         """Give all events appended from now on this instant."""
         count = len(self.rows) // FIELDS

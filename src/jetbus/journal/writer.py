@@ -52,6 +52,16 @@ class AppendedEvent(NamedTuple):
     quality: bytes | None = None
 
 
+class LastAppended(NamedTuple):
+    """The event that was appended last, with the seq that it will have unless events are dropped."""
+
+    event: str
+    path: str
+    value: bytes
+    seq: int
+    ts_us: int
+
+
 WATCHED_BYTES_MAX = 4 << 20
 """Bytes of the events that a watch collects; one that is full is given up, and the events are read from the log."""
 
@@ -326,6 +336,14 @@ class Writer:
         # One tuple, read once: the writing thread may replace it at any time.
         next_seq, settled = self._segment_writer.progress
         return next_seq + self._taken - settled + len(self._open)
+
+    def find_last(self) -> LastAppended | None:
+        """Return the event that was appended last; None if it has been taken for writing."""
+        last = self._open.last
+        if last is None:
+            return None
+        event, path, value, ts_us = last
+        return LastAppended(event, path, value, self.seq - 1, ts_us)
 
     @property
     def pending(self) -> int:

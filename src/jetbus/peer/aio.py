@@ -424,6 +424,7 @@ class PeerAsync(PeerConnection):
         since: Instant | None = None,
         schema: bool = False,
         meta: bool = False,
+        recorded: bool = False,
         nodes: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
@@ -436,8 +437,9 @@ class PeerAsync(PeerConnection):
         With ``sort_by`` it is a sorted fetch that yields the current list. With ``since`` (a datetime, RFC 3339 text or
         ``"-2h"``) it starts in the past: with the matches of then and everything that has happened since, from the
         journal. With ``schema`` events have the ``schema`` of their states, with ``meta`` their ``ts``, ``quality`` and
-        whether they are ``stale``. With ``nodes`` there are also events of the nodes with a matching path: ``kind``
-        is ``add`` or ``remove``, and ``is_node`` is True.
+        whether they are ``stale``. With ``recorded`` an event has its place in the daemon's journal. With ``nodes``
+        there are also events of the nodes with a matching path: ``kind`` is ``add`` or ``remove``, and ``is_node`` is
+        True.
         ``on_result`` is called when the daemon has accepted or refused the fetch.
         """
         moment = None if since is None else encode_instant(since)
@@ -453,6 +455,7 @@ class PeerAsync(PeerConnection):
             since=moment,
             schema=schema,
             meta=meta,
+            recorded=recorded,
             nodes=nodes,
         )
         fetch = self.start_fetch(subscription, on_result)

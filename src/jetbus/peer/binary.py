@@ -401,7 +401,7 @@ def _decode_pair(frame: bytes, at: int) -> tuple[str, Any, int]:
 
 
 _FLAGS = binary.FETCH_ONLY | binary.DESCRIBED | binary.NODE
-_ABOUT = {"ts": "ts", "stale": "stale", "schema": "told_schema", "quality": "told_quality"}
+_ABOUT = {"ts": "ts", "stale": "stale", "schema": "told_schema", "quality": "told_quality", "recorded": "told_record"}
 """Members of the object behind a value, and the fields of ``Event`` and ``Notification`` for them."""
 
 

@@ -414,11 +414,14 @@ class Peer(ThreadedConnection):
         since: Instant | None = None,
         schema: bool = False,
         meta: bool = False,
+        recorded: bool = False,
         nodes: bool = False,
         **keywords: Any,
     ) -> Fetch:
         """Follow everything that matches: iterate over it, or give a callback. See ``PeerAsync.fetch``."""
-        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, nodes, keywords)
+        fetch = self._make_fetch(
+            text, callback, policy, queue_max, type, since, schema, meta, recorded, nodes, keywords
+        )
         self._session.fetch(fetch._subscription)
         return fetch
 
@@ -434,12 +437,15 @@ class Peer(ThreadedConnection):
         since: Instant | None = None,
         schema: bool = False,
         meta: bool = False,
+        recorded: bool = False,
         nodes: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[Fetch]:
         """Fetch without waiting; the future has the fetch once the daemon has accepted it."""
-        fetch = self._make_fetch(text, callback, policy, queue_max, type, since, schema, meta, nodes, keywords)
+        fetch = self._make_fetch(
+            text, callback, policy, queue_max, type, since, schema, meta, recorded, nodes, keywords
+        )
         return self._fetch_in_background(fetch._subscription, fetch, on_result)
 
     def _make_fetch(
@@ -452,6 +458,7 @@ class Peer(ThreadedConnection):
         since: Instant | None,
         schema: bool,
         meta: bool,
+        recorded: bool,
         nodes: bool,
         keywords: dict[str, Any],
     ) -> Fetch:
@@ -466,6 +473,7 @@ class Peer(ThreadedConnection):
             since=None if since is None else encode_instant(since),
             schema=schema,
             meta=meta,
+            recorded=recorded,
             nodes=nodes,
         )
         return self._make_handle(subscription, callback)

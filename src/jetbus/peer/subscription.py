@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -100,7 +100,17 @@ _RENAMED = {
     "receipt": "(received)",
     "told_schema": "schema",
     "told_quality": "quality",
+    "told_record": "recorded",
 }
+
+
+class Recorded(NamedTuple):
+    """Place of an event in the daemon's journal."""
+
+    seq: int
+    ts: str
+    event: str
+    """Name of the event there: ``add``, ``change``, ``remove`` or ``describe``."""
 
 
 class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
@@ -128,6 +138,14 @@ class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
     """Schema of the state as its owner wrote it, for a fetch with ``schema``; ``schema`` is easier to use."""
     told_quality: Json = None
     """Quality of the value as its owner wrote it, for a fetch with ``meta``; ``quality`` is easier to use."""
+    told_record: Json = None
+    """Place in the journal as the daemon wrote it, for a fetch with ``recorded``; ``recorded`` is easier to use."""
+
+    @property
+    def recorded(self) -> Recorded | None:
+        """Place in the journal: ``seq``, ``ts`` and ``event``; None if it has none, or the fetch did not ask."""
+        told = self.told_record
+        return Recorded(told["seq"], told["ts"], told["event"]) if isinstance(told, dict) else None
 
     @property
     def schema(self) -> Schema | None:
@@ -158,7 +176,12 @@ class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
         return [name for name in self.__struct_fields__ if name in told or name not in _RARELY_SHOWN]
 
 
-_ASKED: list[tuple[str, Any]] = [("stale", False), ("told_schema", UNSET), ("told_quality", None)]
+_ASKED: list[tuple[str, Any]] = [
+    ("stale", False),
+    ("told_schema", UNSET),
+    ("told_quality", None),
+    ("told_record", None),
+]
 """Fields that only fetches have that ask for them, with the values that say nothing."""
 _RARELY_SHOWN = {"receipt", *(name for name, _ in _ASKED)}
 
@@ -178,6 +201,7 @@ class Notification(Struct, gc=False):
     stale: bool = False
     told_schema: Json = field(default=UNSET, name="schema")
     told_quality: Json = field(default=None, name="quality")
+    told_record: Json = field(default=None, name="recorded")
 
 
 class Subscription:
@@ -195,6 +219,7 @@ class Subscription:
         since: str | int | None = None,
         schema: bool = False,
         meta: bool = False,
+        recorded: bool = False,
         nodes: bool = False,
     ) -> None:
         check_choice(policy, "policy", Policy)
@@ -225,7 +250,8 @@ class Subscription:
         self._queue_max = queue_max
         self._callback = callback
         self._since = since
-        self._asked = {name: True for name, wanted in (("schema", schema), ("meta", meta)) if wanted}
+        wishes = ("schema", schema), ("meta", meta), ("recorded", recorded)
+        self._asked = {name: True for name, wanted in wishes if wanted}
         """Parameters that ask for more than paths and values."""
         self.wants_nodes = nodes
         self._nodes: set[str] = set()
@@ -438,7 +464,7 @@ class Subscription:
         about = self._remember_about(kind, path, told)
         is_news = self._reported is not None and about != before
         event = self._check_value(kind, path, value, fetch_only, ts, is_news=is_news)
-        return None if event is None else _tell_about(event, about)
+        return None if event is None else _tell_about(event, about, told.told_record)
 
     def _remember_about(self, kind: str, path: str, told: Event | Notification) -> _About:
         """Return schema, quality and staleness after a notification, and keep them unless there are none."""
@@ -634,9 +660,9 @@ def _says_more(event: Event) -> bool:
     return event.told_schema is not UNSET or event.told_quality is not None or event.stale
 
 
-def _tell_about(event: Event, about: _About) -> Event:
+def _tell_about(event: Event, about: _About, record: Json = None) -> Event:
     schema, quality, stale = about
-    return msgspec.structs.replace(event, told_schema=schema, told_quality=quality, stale=stale)
+    return msgspec.structs.replace(event, told_schema=schema, told_quality=quality, stale=stale, told_record=record)
 
 
 _ABSENT: Any = object()

@@ -244,6 +244,7 @@ class _FetchParams(Struct, gc=False):
     nodes: Any = UNSET
     schema: Any = UNSET
     meta: Any = UNSET
+    recorded: Any = UNSET
     since: Any = UNSET
     asOf: Any = UNSET  # noqa: N815
 

@@ -27,6 +27,7 @@ the order between different fetches is free.
     audience    JSON fetches, one frame per event
     combined    JSON fetches that asked for all changes of a turn in one message
     described   fetches that ask for schemas or meta data
+    recorded    fetches that ask for the place of each event in the journal
     binary      fetches of the binary protocol, where each member has a fetch id of its own
 """
 
@@ -34,5 +35,16 @@ from jetbus.bus.audiences.audience import Audience, Chunk
 from jetbus.bus.audiences.binary import BinaryAudience
 from jetbus.bus.audiences.combined import CombinedAudience
 from jetbus.bus.audiences.described import DescribedAudience, DescribedBinaryAudience
+from jetbus.bus.audiences.recorded import Places, RecordedAudience, RecordedBinaryAudience
 
-__all__ = ["Audience", "BinaryAudience", "Chunk", "CombinedAudience", "DescribedAudience", "DescribedBinaryAudience"]
+__all__ = [
+    "Audience",
+    "BinaryAudience",
+    "Chunk",
+    "CombinedAudience",
+    "DescribedAudience",
+    "DescribedBinaryAudience",
+    "Places",
+    "RecordedAudience",
+    "RecordedBinaryAudience",
+]
