@@ -298,7 +298,7 @@ CLI = runpy.run_path(str(DOCS / "cli_reference.py"))
 
 
 def _parts() -> dict[str, dict[str, Callable[[], str]]]:
-    """A generated part: page, name of the part, how it is made."""
+    """Return the generated parts by page and name, each with the function that makes it."""
     from jetbus.journal.journal_errors import JournalError
     from jetbus.spark.spark_errors import JetSparkError
 

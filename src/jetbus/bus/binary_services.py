@@ -313,15 +313,11 @@ def _fetch(bus: Bus, session: Session, request: BinaryRequest) -> None:
     (starts_with,), options = request.parts()
     rule, params = _read_rule(starts_with, options)
     services.check_fetch(bus, session, b"", rule)
-
     wishes = services.read_fetch_options(params, rule)
-
-    def begin() -> PendingFetch:
-        fetch_id = binary.encode_number(bus.fetches.next_number())
-        response = binary.encode_response(request.id, fetch_id) if request.id else b""
-        return PendingFetch(bus.fetches, session, fetch_id, rule, wishes, response, events_first=False)
-
-    services.start_fetch(bus, session, request.id, params, begin)
+    fetch_id = binary.encode_number(bus.fetches.next_number())
+    response = binary.encode_response(request.id, fetch_id) if request.id else b""
+    fetch = PendingFetch(bus.fetches, session, fetch_id, rule, wishes, response, events_first=False)
+    services.start_fetch(bus, session, request.id, params, fetch)
 
 
 def _unfetch(bus: Bus, session: Session, request: BinaryRequest) -> bytes:

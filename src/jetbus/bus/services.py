@@ -7,6 +7,7 @@ or later. It raises a ``JetError`` to refuse the request. A new service needs on
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -96,13 +97,8 @@ def _fetch(bus: Bus, session: Session, request: Request) -> None:
     events_first = request.by_jsonrpc or fetch_id[:1] != b'"' or session.dialect.has_nodes
 
     options = read_fetch_options(params, rule)
-    start_fetch(
-        bus,
-        session,
-        request.id,
-        params,
-        lambda: PendingFetch(bus.fetches, session, fetch_id, rule, options, done, events_first),
-    )
+    fetch = PendingFetch(bus.fetches, session, fetch_id, rule, options, done, events_first)
+    start_fetch(bus, session, request.id, params, fetch)
 
 
 def read_fetch_options(params: JsonObject, rule: Rule) -> FetchOptions:
@@ -131,26 +127,23 @@ def check_lists(bus: Bus, rule: Rule) -> None:
             raise bus.limit_reached("rule_list_max", f"the list of {op} is too long")
 
 
-def start_fetch(
-    bus: Bus, session: Session, request_id: bytes, params: JsonObject, begin: Callable[[], PendingFetch]
-) -> None:
+def start_fetch(bus: Bus, session: Session, request_id: bytes, params: JsonObject, fetch: PendingFetch) -> None:
     """Start a fetch, at an instant of the past or at the present.
 
     The present is that of the peer's turn: it includes messages that others have sent before, and none sent since.
     """
     instant = read_past_instant(bus, session, params)
     if instant is not None:
-        bus.serving.begin_task(session, request_id, replay(bus, session, instant, begin()))
-        return
+        bus.serving.begin_task(session, request_id, replay(bus, session, instant, fetch))
+    else:
+        bus.serving.fetch_in_order(session, partial(_fetch_present, bus, session, request_id, fetch))
 
-    def tell_present() -> None:
-        fetch = begin()
-        # Built-in states are brought up to date only while a peer looks at them.
-        if fetch.rule.sees_daemon:
-            bus.refresh()
-        bus.serving.begin_task(session, request_id, bus.preparations.serve(session, fetch.make_wish))
 
-    bus.serving.fetch_in_order(session, tell_present)
+def _fetch_present(bus: Bus, session: Session, request_id: bytes, fetch: PendingFetch) -> None:
+    # Built-in states are brought up to date only while a peer looks at them.
+    if fetch.rule.sees_daemon:
+        bus.refresh()
+    bus.serving.begin_task(session, request_id, bus.preparations.serve(session, fetch.make_wish))
 
 
 def _read_rule(session: Session, params: JsonObject) -> Rule:
