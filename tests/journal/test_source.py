@@ -26,6 +26,7 @@ from jetbus.journal.source import (
 )
 from jetbus.player.recording import Recording
 from jetbus.radar.archive import Archive, BusArchive, LocalArchive
+from jetbus.recorder.recorder import _read_tree
 from jetbus.rules import rule
 from jetbus.spark.journals import Wanted, open_place
 from jetbus.spark.options import DaemonAddress
@@ -151,6 +152,11 @@ def read_recording(folder: Path) -> list[Any]:
     return [int(event.value or 0) for event in events if event.path == PATH]
 
 
+def read_before_recording(folder: Path) -> list[Any]:
+    """Return the tree from which a recorder goes on after a crash."""
+    return [int(known.value or 0) for path, known in _read_tree(folder).items() if path == PATH]
+
+
 def values(table: Any) -> list[Any]:
     return [int(number) for number in table["num"].to_pylist()]
 
@@ -177,6 +183,7 @@ READERS: dict[str, Callable[[Site], list[Any]]] = {
     "a task of Spark over the bus": lambda site: read_task(DaemonAddress(site.url)),
     "a task of Spark over a folder": lambda site: read_task(site.folder),
     "a player": lambda site: read_recording(site.folder),
+    "a recorder": lambda site: read_before_recording(site.folder),
 }
 
 

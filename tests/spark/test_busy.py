@@ -41,10 +41,15 @@ def test_a_batch_ends_beside_a_busy_owner(
 
 
 def test_a_backtest_ends_beside_a_busy_owner(spark: SparkSession, daemon: RunningDaemon, tmp_path: Path) -> None:
-    """A backtest raises the alarms of all that was recorded when it began."""
+    """A backtest raises the alarms of exactly what was recorded when it was planned."""
     (tmp_path / "alarms.toml").write_text(ALARM)
     with jetbus.Peer(daemon.url) as peer:
+        before: int = peer.get(PATH)
         peer.call("$jet/journal/offsets")  # writes all of it to the files
-    log = spark.read.format("jet").option("clock", "true").load(str(tmp_path / "journal"))
-    found = tables.alarms(log, tmp_path / "alarms.toml").where("what = 'raised'").orderBy("raised_at").collect()
-    assert len(found) >= CHANGES_BEFORE // STEP
+        log = spark.read.format("jet").option("clock", "true").load(str(tmp_path / "journal"))
+        found = tables.alarms(log, tmp_path / "alarms.toml").where("what = 'raised'").orderBy("raised_at").collect()
+        after: int = peer.get(PATH)
+    values = [int(row["value"]) for row in found]
+    assert values == list(range(0, values[-1] + 1, STEP))
+    assert before - STEP < values[-1] <= after
+    assert before >= CHANGES_BEFORE - 1
