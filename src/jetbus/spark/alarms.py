@@ -1,15 +1,15 @@
 """Alarms in Spark: rows of events become rows that say when alarms were raised and cleared.
 
-``jetbus.alarms.definitions`` reads their file and says what its words mean. Conditions see the columns of events, and
-what the description of the state said when the value came.
+``jetbus.alarms.definitions`` reads their file and defines its words. Conditions see the columns of events, and
+the description of the state at the time of the value.
 
     value        70    85     88    78     72              when = "num > 80", clear = "num < 75"
     seen          -     +      +     =      -              + on, - off, = neither
     changes       -     +            =      -              only rows on which something changes go on
     signals             raised (if 85 and 88 last)   cleared
 
-A state is stale when no value has come for the time that its description says. So each value ends what was before it
-and begins to wait, as for a hold time: it is seen as ``-`` and ``~``, which are two rows.
+A state is stale when no value has come for the time that its description says. So each value ends the wait before it
+and starts its own, as for a hold time: it is seen as ``-`` and ``~``, which are two rows.
 
 Carried from batch to batch is one row for each alarm that is raised, or pending for its hold time.
 """
@@ -125,7 +125,7 @@ def _described_states(
 
 
 def _see(alarms: tuple[Alarm, ...], states: DataFrame) -> DataFrame:
-    """Evaluate all conditions in one pass: the column ``seen`` has what each alarm sees of a row, such as ``0+,3-``."""
+    """Evaluate all conditions in one pass: the column ``seen`` has the view of each alarm, such as ``0+,3-``."""
     return states.selectExpr(
         *("bus", "path", "seq", "ts", "key", "cut_seq", "cut_ts"),
         *(f"if({_IS_ALIVE}, {name}, null) as {name}" for name in ("value", "unit")),
@@ -135,7 +135,7 @@ def _see(alarms: tuple[Alarm, ...], states: DataFrame) -> DataFrame:
 
 
 def _seen_by(place: int, alarm: Alarm) -> str:
-    """Say as text what an alarm sees of a row, null if its rule is not about the path."""
+    """Return the view of an alarm of a row as text, null if its rule is not about the path."""
     off = "true" if alarm.clear is None else f"(not {_IS_ALIVE} or coalesce({condition(alarm.clear)}, false))"
     on = f"{place}-,{place}~" if alarm.is_stale else f"{place}+"
     return (

@@ -1,8 +1,8 @@
 """Rows that are carried from batch to batch, in tables that only grow until they are folded.
 
-A batch appends a row for what it touched and leaves all others alone, so that its cost does not depend on how much
-lives. Of the rows of a path, or of an alarm at a path, the newest counts. Now and then a table is **folded**: rewritten
-with the rows that count, when more has been appended than that.
+A batch appends rows for the paths that it touched and leaves all others alone, so that its cost does not depend on the
+number of paths. Of the rows of a path, or of an alarm at a path, the newest counts. Now and then a table is **folded**:
+rewritten with the rows that count, when more has been appended than that.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def read_clock(events: DataFrame, until: datetime | None = None) -> BatchClock:
 def batch_clock(
     spark: SparkSession, before: Mapping[str, Position], now_us: Mapping[str, int], cut_events: DataFrame | None
 ) -> BatchClock:
-    """Make the clock of a batch from what is known of it; ``cut_events`` are its events if there are cuts in it."""
+    """Make the clock of a batch from its known extent; ``cut_events`` are its events if there are cuts in it."""
     args = _args(before, now_us)
     nothing = empty_frame(spark, _CUT_COLUMNS)
     if cut_events is None:

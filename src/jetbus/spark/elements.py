@@ -9,7 +9,7 @@ last of these before it, unless the element has gone since, by a ``remove`` or b
 SQL has no words for a schema within a schema: of objects and lists only the type counts. ``sql/descriptions.sql`` finds
 the description of each row, among the rows of the stage that asks, so that one sort serves both. Between batches the
 table ``carried_elements`` has the newest description of each element; elements without one are not in it, so a bus
-whose states are not described pays nothing.
+without descriptions pays nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def closed_elements(rows: DataFrame, *, and_open: bool = False) -> DataFrame:
 
 
 def open_elements(rows: DataFrame) -> DataFrame:
-    """Select the rows to carry: descriptions that are valid now, and that one which was carried is no longer."""
+    """Select the rows to carry: descriptions that are valid now, and those carried before that no longer are."""
     return run("open_elements", rows=rows)
 
 

@@ -22,7 +22,7 @@ __all__ = ["WrittenFile", "find_files"]
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Folder in which Spark puts rows without a day: these are no rows of a table."""
 RANGED = ("seq", "path", "ts", "valid_from", "window_start", "since")
-"""Columns whose ranges are part of a commit, besides the time column of a table."""
+"""Columns with ranges that are part of a commit, besides the time column of a table."""
 TEXT_CHARS_MAX = 256
 """Longer texts make no range: every commit of the log would have to hold them."""
 FOOTERS_AT_ONCE = 8
@@ -88,9 +88,9 @@ def _read_ranges(
         groups = [footer.row_group(one).column(number) for one in range(footer.num_row_groups)]
         name, statistics = groups[0].path_in_schema, [group.statistics for group in groups]
         if "." in name or not all(one is not None and one.has_null_count for one in statistics):
-            continue  # a part of a structure has no statistics of its own in Delta Lake
+            continue  # Delta Lake keeps no statistics of a part of a structure
         nulls[name] = sum(one.null_count for one in statistics)
-        # A group without values has no range, and needs none.
+        # A group without values does not need a range.
         full = [one for one, group in zip(statistics, groups, strict=True) if one.null_count < group.num_values]
         if name in ranged and full and all(one.has_min_max for one in full):
             low, high = min(one.min for one in full), max(one.max for one in full)

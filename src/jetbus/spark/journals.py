@@ -1,6 +1,6 @@
 """Journals of the buses that are read: in folders of this machine or behind live daemons.
 
-Both are asked through ``jetbus.journal.source``. What is read is cut into ranges of seqs, each a task of its own that
+Both are asked through ``jetbus.journal.source``. A read is cut into ranges of seqs, each a task of its own that
 opens the place again by itself.
 """
 
@@ -77,7 +77,7 @@ class BusJournal:
     def __init__(self, place: Place, ask: Ask, close: Callable[[], None] = lambda: None) -> None:
         self.place = place
         self.close = close
-        """Closes what is open."""
+        """Closes the connection, if there is one."""
         self._source = JournalSource(ask)
         self._name: str | None = None
 
@@ -280,7 +280,7 @@ class Bundle(SeqRange):
 
     def read(self, wanted: Wanted, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
         for one in self.ranges:
-            # Those who read give each batch the name of the bus as it is now.
+            # Readers give each batch the name of the bus as it is now.
             self.bus = one.bus
             yield from one.read(wanted, fail_on_data_loss=fail_on_data_loss)
 
@@ -290,7 +290,7 @@ def cut(
 ) -> list[SeqRange]:
     """Return the ranges after ``done`` up to ``last``, of so many events each; many small ones are bundled.
 
-    ``lost`` has the first of the events that were dropped before them; the first range of their bus begins with it.
+    ``lost`` has the first of the events that were dropped before them; the first range of their bus starts with it.
     """
     total = sum(max(0, last[name] - done[name]) for name in last)
     # A very long log is cut into larger ranges, not into more of them: the driver pays for each task.
@@ -324,14 +324,14 @@ def _bundled(ranges: Sequence[SeqRange], events: int) -> list[SeqRange]:
 
 
 def limited(done: Seqs, last: Seqs, events: int) -> Seqs:
-    """Return where a batch of so many events ends: every bus gets its share, and what the others leave.
+    """Return where a batch of so many events ends: every bus gets its share, and the rest of the shares of others.
 
     >>> limited({"a": 0, "b": 0}, {"a": 10, "b": 2}, 6)
     {'a': 4, 'b': 2}
     """
     left = max(events, 1)
     found: Seqs = {}
-    # The buses with the fewest events first: what they leave of their share is divided among the others.
+    # The buses with the fewest events first: the rest of their share is divided among the others.
     by_need = sorted(last, key=lambda name: last[name] - done[name])
     for place, name in enumerate(by_need):
         share = -(-left // (len(by_need) - place))

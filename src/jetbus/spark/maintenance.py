@@ -1,9 +1,9 @@
-"""Care for tables on disk: fold what is carried, merge small files, remove old versions, list what has happened.
+"""Care for tables on disk: fold carried rows, merge small files, remove old versions, list past operations.
 
 Folding belongs to the pipeline: tables of carried rows grow with every batch, and are rewritten with the rows that
 count when too much has been appended. Merging and removing are delta-rs's own ``optimize`` and ``vacuum``; they can run
-beside a pipeline, as a command or now and then by the pipeline itself. Neither changes what readers see, but for
-versions of a table that are older than what is kept.
+beside a pipeline, as a command or now and then by the pipeline itself. Neither changes the rows that readers see,
+but for versions of a table that are too old to be kept.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MERGE_FILES = 16
 """A table with fewer small files in a partition is left alone by a pipeline."""
 HOUR_S = 3600
 KEEP_S = 168.0 * HOUR_S
-"""Time that files of old versions stay for those who read them or go back in time, by default."""
+"""Time that files of old versions stay for readers of these versions, by default."""
 VACUUM_EVERY_S = 6.0 * HOUR_S
-"""Interval in which a pipeline removes old files, beginning with its first batch."""
+"""Interval in which a pipeline removes old files, starting with its first batch."""
 
 log = logging.getLogger("jetbus.spark")
 
@@ -85,10 +85,10 @@ def fold(spark: SparkSession, store: Store, names: Iterable[str]) -> Iterator[tu
 
 
 def merge_files(location: Location, names: Iterable[str] = (), *, by_path: bool = False) -> dict[str, dict[str, Any]]:
-    """Merge the small files of some tables, or of all; gives what delta-rs did by table.
+    """Merge the small files of some tables, or of all; return the report of delta-rs by table.
 
     Carried tables are left alone: the pipeline replaces their files, and a merge would come between. ``by_path`` also
-    orders rows by path, so that those who ask for few paths read few files.
+    orders rows by path, so that queries for few paths read few files.
     """
     done = {}
     for name, table in _choose(location, names, carried=False):
@@ -173,7 +173,7 @@ def list_versions(location: Location, name: str) -> list[dict[str, Any]]:
 class TableCare:
     """Merging and removing beside a running pipeline, in a thread of its own.
 
-    What fails is logged and tried again later.
+    A failed step is logged and tried again later.
     """
 
     def __init__(self, location: Location, merge_every: int, keep_s: float | None) -> None:

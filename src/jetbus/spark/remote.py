@@ -1,7 +1,7 @@
 """The journal of a live daemon, as format ``jet`` reads it: asked for over the bus, page by page.
 
-The driver and every task connect by themselves. A daemon that goes away is waited for: the driver goes on with what it
-knew, a task asks again for a while. Reading changes nothing, so that asking twice does no harm.
+The driver and every task connect by themselves. A daemon that goes away is waited for: the driver goes on with its last
+answer, a task asks again for a while. Reading changes nothing, so that asking twice does no harm.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _login_refused(problem: LoginRefused, daemon: DaemonAddress) -> BadOption:
 
 
 def _connected(daemon: DaemonAddress) -> Peer:
-    # Without reconnecting: those who ask try again by themselves, and for as long as they want to wait.
+    # Without reconnecting: callers try again by themselves, for as long as they want to wait.
     peer = Peer(daemon.url, name="spark", user=daemon.user, password=daemon.password, reconnect=False)
     peer.connect()
     return peer
@@ -139,7 +139,7 @@ class DaemonAnswers:
         self._peer: Peer | None = None
         self._in_task = in_task
         self._offsets: Any = None
-        """The last answer to the question where the journal begins and ends."""
+        """The last answer about the first and last event of the journal."""
 
     def __call__(self, request: JournalRequest) -> Any:
         if request.method != "offsets":
@@ -147,7 +147,7 @@ class DaemonAnswers:
         try:
             self._offsets = self._call(request)
         except NotConnected as problem:
-            # While the daemon is away, the driver goes on with what it knew.
+            # While the daemon is away, the driver goes on with its last answer.
             if self._offsets is None:
                 raise BadOption("url", str(problem)) from problem
         return self._offsets

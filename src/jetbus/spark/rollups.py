@@ -15,8 +15,8 @@ does adds a part with a negative weight. So a batch reads nothing about windows 
 
 Parts of a minute and an hour are made from those of a second: the head of a value lies in one of each.
 
-A value whose quality is bad is no value: it counts nowhere, and the time it was in force is unknown. An uncertain one
-counts; ``good_us`` says how much of the known time was better than that.
+A value of bad quality does not count as a value: it is in no figure, and the time it was in force is unknown. An
+uncertain one counts; ``good_us`` says how much of the known time was better than that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tables of the pipeline: their columns and the meaning of each, in one place.
 
 Times are instants in UTC with microseconds. A row belongs to the day of its time column; ``day`` is a partition column
-of every table that grows. Tables whose names begin with ``carried_`` hold the rows that the next batch goes on from.
+of every table that grows. Tables with a name like ``carried_...`` hold the rows that the next batch goes on from.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table: the column whose day it is partitioned by, its meaning, its columns, and further partitions."""
+    """One table: the column with the day of its partitions, its meaning, its columns, and further partitions."""
 
     time: str | None
     """None for tables without days: they are rewritten now and then, and stay small."""
@@ -324,7 +324,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 )
 """The standard tables by their names on disk."""
 
-# -- what is carried from batch to batch
+# -- tables that are carried from batch to batch
 
 _PATHS = Table(
     None,

@@ -8,8 +8,8 @@ gigabytes out of one row. So a question is never handed to Spark as it came:
 - Everything not listed in ``sql_allowed.py`` is refused, known or unknown. Functions stay as the caller wrote them: the
   dialect there knows none of them, so that sqlglot neither translates nor renames any.
 - Spark runs the text that is made from the checked tree, with every name quoted and no comments. Wherever sqlglot and
-  Spark might read the same characters differently (backslashes, ``${...}``, hints in comments), it no longer matters
-  what the caller's text was; characters that change their meaning inside of strings are refused. The new text is
+  Spark might read the same characters differently (backslashes, ``${...}``, hints in comments), the caller's text no
+  longer matters; characters that change their meaning inside of strings are refused. The new text is
   parsed once more and must give the same tree, so that nothing slips through the writer of sqlglot either.
 - Work is limited before it starts. ``_Size`` measures a query with every name replaced by its definition: a
   ``with`` that joins or doubles itself in each step is as large as the plan of Spark would be.

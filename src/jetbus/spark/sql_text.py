@@ -7,8 +7,8 @@ by Spark's own markers. It can be pasted into a notebook and run there:
     spark.sql(text, rows=rows).show()                                       frames by keyword
     spark.sql(text, {"now_us": F.create_map(F.lit("plant"), F.lit(17))}, rows=rows)     parameters by name
 
-Python passes frames and parameters, nothing else. A frame that a stage takes and that there is none of is empty: Spark
-leaves out of its plan what follows from no rows. Conditions that users write are columns of a frame before a stage
+Python passes frames and parameters, nothing else. A frame that a stage takes and a batch does not have is empty: Spark
+leaves its consequences out of the plan. Conditions that users write are columns of a frame before a stage
 takes it.
 
 Spark parses and analyses a stage once. A chain of DataFrame methods says the same, but Spark analyses the plan again
@@ -85,7 +85,7 @@ def condition(text: str) -> str:
 def persist(rows: DataFrame) -> DataFrame:
     """Persist a frame and return one of the same rows that stages can take any number of times.
 
-    ``run`` has Spark make a view of each frame and drop it again. With a view Spark also forgets what is persisted of
+    ``run`` has Spark make a view of each frame and drop it again. With a view Spark also forgets the persisted rows of
     the very same plan, so that the frame itself would be computed anew by each query. A plan on top of it is safe; the
     filter that keeps everything is optimized away.
     """

@@ -54,7 +54,7 @@ from jetbus.spark.spark_errors import BadStage, NotTables
 __all__ = ["Store", "TableProgress", "all_tables", "open_table", "read_progress"]
 
 APPLICATION = "jetbus"
-"""The application whose transactions number the batches."""
+"""The application of the transactions that number the batches."""
 COMMITS_AT_ONCE = 4
 _EXTENT = ("batch", "seqs", "clock")
 """Members of a commit that identify its batch: two batches that are alike in them have the same rows."""
@@ -125,7 +125,7 @@ def read_progress(location: Location) -> TableProgress:
 
 
 def _in_words(problem: Exception) -> str:
-    """Return what delta-rs complains about on one line: it writes a tree of causes, in colour."""
+    """Return the complaint of delta-rs on one line: it writes a tree of causes, in colour."""
     lines = re.sub(r"\x1b\[\d*m|↳", "", str(problem)).splitlines()
     return ": ".join(filter(None, map(str.strip, lines)))
 
@@ -145,7 +145,7 @@ def _progress(stored: dict[str, Any]) -> TableProgress:
 
 
 def own_tables(location: Location, names: Iterable[str]) -> dict[str, Table]:
-    """Read the tables that stages of the user made, from what their Delta logs say of them."""
+    """Read the tables that stages of the user made, from the descriptions in their Delta logs."""
     found = {}
     for name in names:
         if name not in TABLES and name not in _CARRIED_NAMES and not name.startswith("carried_"):
@@ -162,7 +162,7 @@ def _described(table: DeltaTable) -> Table:
 def spark_frame(
     spark: SparkSession, table: Table, opened: DeltaTable, partitions: Sequence[tuple[str, str, Any]] = ()
 ) -> DataFrame | None:
-    """Read a table, or some partitions of it, with Spark; None if there is no file.
+    """Read a table, or some partitions of it, with Spark; None without a file.
 
     Partition values are those of the Delta log: Spark would take them from the names of folders, but these differ
     between files that a batch wrote and files that were merged.
@@ -305,7 +305,7 @@ class Store:
             mode="ignore",
             partition_by=table.partitions or None,
             name=name,
-            # A table of a user describes itself, so that those who read it need not have the file of the stage.
+            # A table of a user describes itself, so that its readers need not have the file of the stage.
             description=table.meaning if name in TABLES or name in _CARRIED_NAMES else json.dumps(about),
             storage_options=dict(self.location.options) or None,
         )
@@ -323,7 +323,7 @@ class Store:
         return self._appended[name]
 
     def replace(self, files: Sequence[WrittenFile], names: Iterable[str]) -> None:
-        """Let tables have nothing but these files, which hold the same in fewer rows; that is no batch."""
+        """Replace all files of some tables by these, which hold the same in fewer rows; that is not a batch."""
         for name in names:
             own = [file for file in files if file.table == name]
             rows = sum(file.rows for file in own)
@@ -445,7 +445,7 @@ class Store:
         self.progress = progress
 
     def _set_back(self, name: str) -> None:
-        """Undo what an unfinished batch committed to a table."""
+        """Undo the commit of an unfinished batch to a table."""
         self._ahead.pop(name)
         # Without the number of the batch it would still seem to be ahead, if this pipeline is killed now.
         properties = CommitProperties(custom_metadata={"batch": str(self.progress.batch)})

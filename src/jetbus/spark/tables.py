@@ -110,7 +110,7 @@ def history(log: DataFrame) -> DataFrame:
 def rollups(log: DataFrame, window: str = "1m", *, until: datetime | None = None) -> DataFrame:
     """Return numbers per state and window, of ``1m`` or any other length, such as ``90s`` or ``1d``.
 
-    Windows begin at multiples of their length since 1970. Those that were not over when the log ended are left out,
+    Windows start at multiples of their length since 1970. Those that were not over when the log ended are left out,
     unless nothing more came ``until`` an instant.
     """
     size_us = _read_length(window)
@@ -126,7 +126,7 @@ def rollups(log: DataFrame, window: str = "1m", *, until: datetime | None = None
 def elements(log: DataFrame) -> DataFrame:
     """Return one row per time that a description of a state or method was valid; ``valid_to`` is null if it still is.
 
-    Elements that nobody has described have none.
+    Elements that were never described have none.
     """
     rows = _typed(log)
     return closed_elements(element_rows(rows, read_clock(rows)), and_open=True)

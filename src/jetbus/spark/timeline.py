@@ -1,18 +1,18 @@
-"""The timeline: the events of every path in order, each with what came after it. One sort serves several tables.
+"""The timeline: the events of every path in order, each with its successor. One sort serves several tables.
 
 For each path the rows follow one another by seq, after the row that was carried from the batch before:
 
     carried   change 10      (open: a value in force, a stay that has begun)
     seq 17    change 12      ends the value 10                      valid_to of the row above
     seq 19    remove         ends the value 12 and the stay         the row of seq 17 is the last of its stay
-    seq 23    add 0          begins a value and a stay              open: carried to the next batch
-      ~~ cut ~~              ends whatever is open at that moment
+    seq 23    add 0          starts a value and a stay              open: carried to the next batch
+      ~~ cut ~~              ends all rows open at that moment
 
 *history* has a row per value, *availability* a row per stay: the time from an ``add`` to whatever ends it other than a
 change. The totals of a stay run along the rows, so that the last row of a stay has them all, and a path that is still
 there needs just one row to go on from. Everything is a window function over one order of rows, so Spark sorts once.
 
-``sql/timeline_rows.sql`` brings the rows together, ``sql/descriptions.sql`` finds what described each,
+``sql/timeline_rows.sql`` brings the rows together, ``sql/descriptions.sql`` finds the description of each,
 ``sql/timeline.sql`` puts them in order; the selections at the end are files of their own.
 """
 
@@ -39,7 +39,7 @@ def timeline(
     *,
     has_schemas: bool = True,
 ) -> DataFrame:
-    """Order the events of each path and say what ended each; ``carried`` has the open rows of the batch before.
+    """Order the events of each path, each with the end of its value; ``carried`` has the open rows of the batch before.
 
     ``known`` has the descriptions that were carried; without ``has_schemas`` there are none, nor among the events.
 

@@ -1,10 +1,10 @@
-"""Stages of the user's own: functions of Python files, named in a TOML file, whose rows become tables.
+"""Stages of the user's own: functions of Python files, named in a TOML file; their rows become tables.
 
     [stage.power]
     file = "power.py"           beside the TOML file, unless it is an absolute path
     function = "power"          takes the events of a batch as a frame, gives a frame; by default the stage's name
-    carry = "totals"            a function whose rows the next batch is given, in place of those before
-    time = "ts"                 the column by whose day rows are kept; by default ts
+    carry = "totals"            a function that returns the rows for the next batch, in place of those before
+    time = "ts"                 the column with the day by which rows are kept; by default ts
     publish = true              show the newest row of each path as a state, where the pipeline publishes
 
 The table has the name of the stage and is committed together with all others, each batch once. Its columns are known
@@ -139,7 +139,7 @@ def _load(name: str, file: Path) -> ModuleType:
 
 
 def _columns(name: str, function: StageFunction, given: tuple[DataFrame | None, ...]) -> tuple[Column, ...]:
-    """Find the columns of a function, by what it makes of no events."""
+    """Find the columns of a function, by its result for no events."""
     try:
         # With no events Spark only analyses the plan, unless the function itself collects rows.
         rows = function(*given)
