@@ -366,6 +366,21 @@ def test_a_message_above_the_stated_limit_is_refused_by_itself(service: str, fac
         run(case(daemon.url))
 
 
+def test_the_first_message_may_be_too_long(face: str) -> None:
+    """A peer knows the limit of jetbus from the moment it is connected."""
+
+    async def case(url: str) -> None:
+        lost: list[int] = []
+        async with PeerFactory(url, face).peer(on_loss=lambda: lost.append(1)) as peer:
+            with pytest.raises(jetbus.MessageTooLong, match="the daemon accepts 10000"):
+                await peer.add_state("a/b", FAR_TOO_LONG)
+            assert await peer.get_all("a/**") == {}
+            assert lost == []
+
+    with running_daemon(message_bytes_max=10_000) as daemon:
+        run(case(daemon.url))
+
+
 def test_a_batch_above_the_stated_limit_is_split() -> None:
     """Messages that are too long together are sent as several batches."""
     with running_daemon(message_bytes_max=10_000) as daemon, jetbus.Peer(daemon.url) as peer:

@@ -337,7 +337,8 @@ class PeerConnection:
         session = self._session
         # config before info: node-jet 3 does not know it, and with batches sends that error with the next answer only.
         requests: JsonObject = {"config": {"name": self.name}} if self.name else {}
-        requests["info"] = {}
+        # jetbus then states how long messages may be, before the first one that could be too long.
+        requests["info"] = {"limits": True}
         user = self._address.user if self._user is None else self._user
         password = self._address.password if self._password is None else self._password
         if user is not None:

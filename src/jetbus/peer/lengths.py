@@ -1,8 +1,8 @@
 """Lengths of messages: which the daemon has accepted, and which made it close the connection.
 
-Every daemon limits the length of a message (cjet to 512 bytes). jetbus states its limit in the answer to ``info``. No
-other daemon does, it just closes the connection, and a peer that reconnects and sends everything again would hit the
-same limit for ever. So a session works out which message was too long::
+Every daemon limits the length of a message (cjet to 512 bytes). jetbus states its limit in the answer to ``info``, with
+which a connection starts. No other daemon does, it just closes the connection, and a peer that reconnects and sends
+everything again would hit the same limit for ever. So a session works out which message was too long::
 
     sent on this connection      request 1    long change    request 2 (long)    request 3
     answered before it closed    yes                         no                  no

@@ -624,6 +624,10 @@ class PeerSession:
             self.buffering.on_connected(is_jetbus=features.is_jetbus)
         self.routed_s = self.get_timeout_s(ROUTED_S)
         self._lengths.limit_batches(features.batch_bytes)
+        limit = self.daemon.get("limits", {}).get("message_bytes_max")
+        if limit is not None:
+            self._lengths.learn(limit)
+            self._copy_lengths()
         if features.is_jetbus:
             # jetbus ends a request in time even if its owner never answers, so the peer needs no limit of its own.
             self.routed_s = float("inf")
@@ -638,19 +642,13 @@ class PeerSession:
         for subscription in list(self.fetches.values()):
             self._send_fetch(subscription)
         # Daemons answer in order, so this response comes after those to everything above.
-        if features.is_jetbus:
-            self.request("info", {"limits": True}, SettleWaiter(self))
-        elif self._requests:
+        if self._requests:
             self.request("info", {}, SettleWaiter(self))
         else:
-            self.settle({})
+            self.settle()
 
-    def settle(self, info: DaemonInfo) -> None:
-        """Note that the daemon has answered everything that was sent again, and which limit it states."""
-        limit = info.get("limits", {}).get("message_bytes_max")
-        if limit is not None:
-            self._lengths.learn(limit)
-            self._copy_lengths()
+    def settle(self) -> None:
+        """Note that the daemon has answered everything that was sent again."""
         self._lengths.on_settled()
         if self.buffering is not None:
             self.buffering.on_settled()

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from jetbus.errors import ConnectionLost, JetError, MessageTooLong, TimedOut
 from jetbus.json_types import Json, JsonObject
-from jetbus.peer.compat import read_info
 from jetbus.peer.elements import Owned, OwnedState
 from jetbus.peer.values import (
     JSON_TYPES,
@@ -319,9 +318,9 @@ class SettleWaiter(SessionWaiter):
     def __init__(self, session: PeerSession) -> None:
         self._session = session
 
-    def set_result(self, info: Json, /) -> None:
-        self._session.settle(read_info(info))
+    def set_result(self, _info: Json, /) -> None:
+        self._session.settle()
 
     def set_exception(self, exception: BaseException, /) -> None:
         if not isinstance(exception, ConnectionLost):
-            self._session.settle({})
+            self._session.settle()
