@@ -17,18 +17,8 @@ from argon2 import PasswordHasher
 
 from jetbus.bus.access import Auth
 from jetbus.bus.ports import Users as BusUsers
-from jetbus.daemon.users import (
-    FILE_BYTES_MAX,
-    GROUPS_MAX,
-    NAME_CHARS_MAX,
-    PASSWORD_CHARS_MAX,
-    InvalidEntry,
-    NotAdmin,
-    PasswdRefused,
-    UserExists,
-    Users,
-    UsersFileError,
-)
+from jetbus.daemon.users import InvalidEntry, NotAdmin, PasswdRefused, UserExists, Users, UsersFileError
+from jetbus.daemon.users_file import FILE_BYTES_MAX, GROUPS_MAX, NAME_CHARS_MAX, PASSWORD_CHARS_MAX
 from jetbus.errors import JetError, LoginRefused
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
