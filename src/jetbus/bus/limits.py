@@ -48,7 +48,7 @@ class Limits:
         default=STEPS_MAX,
         metadata={"help": "steps that a peer's Lua patterns with back references may take while another has its turn"},
     )
-    reservations_max: int = field(default=10_000, metadata={"help": "paths kept for one user whose connection is lost"})
+    reservations_max: int = field(default=10_000, metadata={"help": "paths kept for one user after a lost connection"})
     rule_list_max: int = field(
         default=10_000, metadata={"help": "texts or values in the list of one test", "most": 100_000}
     )

@@ -214,7 +214,7 @@ class Config(Limits):
         "whether WebSocket messages are compressed (permessage-deflate) for peers that offer it",
         reload=True,
     )
-    ws_deflate_max: int = _setting(1_000, read_count, "N", "WebSocket peers whose messages are compressed", reload=True)
+    ws_deflate_max: int = _setting(1_000, read_count, "N", "WebSocket peers with compressed messages", reload=True)
     ws_login_header: str | None = _setting(
         None,
         str,
@@ -223,7 +223,7 @@ class Config(Limits):
         reload=True,
     )
     ws_login_proxies: tuple[str, ...] = _setting(
-        (), read_networks, "ADDRESS,...", "addresses or networks of proxies whose ws_login_header counts", reload=True
+        (), read_networks, "ADDRESS,...", "addresses or networks of proxies that may send ws_login_header", reload=True
     )
     ws_login_cookie: str | None = _setting(
         None, str, "NAME", "cookie of WebSocket requests with a signed token that names the user", reload=True
@@ -286,7 +286,7 @@ class Config(Limits):
         (),
         read_list,
         "GROUP,...",
-        "groups whose users may query the past; default: everybody if the daemon has no users, else nobody",
+        "groups of the users that may query the past; default: all peers without a users file, else none",
         reload=True,
     )
     journal_segment_mb: int = _setting(64, read_count, "MB", "size at which a segment of the journal is sealed")
