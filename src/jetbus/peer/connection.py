@@ -63,8 +63,9 @@ from jetbus.peer.callbacks import call_back
 from jetbus.peer.codec import make_codec
 from jetbus.peer.compat import read_info
 from jetbus.peer.elements import Owned, Spawn
-from jetbus.peer.peer_session import ANSWER_S, PeerSession
+from jetbus.peer.peer_session import PeerSession
 from jetbus.peer.probe import suggest_address
+from jetbus.peer.sending import ANSWER_S
 from jetbus.peer.signatures import show_options
 from jetbus.peer.transport import Transport, open_transport
 

@@ -44,8 +44,9 @@ from jetbus.peer.buffer import Buffer
 from jetbus.peer.callbacks import call_back, is_async
 from jetbus.peer.codec import Codec
 from jetbus.peer.elements import Owned, OwnedState, Spawn
-from jetbus.peer.peer_session import ANSWER_S, PeerSession
+from jetbus.peer.peer_session import PeerSession
 from jetbus.peer.requests import HandleWaiter, Waiter
+from jetbus.peer.sending import ANSWER_S
 from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import Subscription
 from jetbus.peer.transport import StreamTransport
