@@ -17,8 +17,6 @@ from jetbus.journal.segment import PLAIN, SCHEMA, STAMPED, find_layout, list_seg
 from support.journal_files import SkippingClock, abandon, rows_of
 from support.journal_model import BEGIN_US, Event, moment, open_writer, record, rows, tree_after, write
 
-"""A journal with Parquet, segments and snapshots, written before there were stamps."""
-
 
 def schema(**members: Any) -> str:
     return json.dumps({"schema": members})
@@ -102,7 +100,7 @@ def test_history_has_units(journal: Journal) -> None:
 
 
 def test_plain_events_cost_nothing(tmp_path: Path) -> None:
-    """A journal without stamps has the bytes that it had before there were any: no column, in segments or Parquet."""
+    """A journal without stamps has no columns for them, in segments or Parquet."""
     plain = [event._replace(source_us=None, quality=None) for event in EVENTS]
     record(tmp_path, [[plain[:6]], [plain[6:]]])
     for segment in list_segments(tmp_path):

@@ -6,7 +6,7 @@ daemon without a journal.
 
     {"path":"a","event":"change","value":7,"recorded":{"seq":12,"ts":"2026-03-01T12:00:00.000000Z","event":"change"}}
 
-``event`` is the name in the journal, which differs for an element that is described anew, or that begins to match.
+``event`` is the name in the journal, which differs for an element that is described anew, or that starts to match.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jetbus.bus.tree import Element
 
 _DESCRIBES = ("describe", "remove")
-"""Events whose record may have another value than the element."""
+"""Events with a record that may have another value than the element."""
 
 
 class Places:
@@ -32,7 +32,6 @@ class Places:
         self._find_record = find_record
         self._written = -1, b""
         """The instant that was written last, which the events of a turn share, and its text."""
-
         self.is_present = False
         """True while an element that was there before is announced to a new member: that is not an event."""
 
@@ -49,41 +48,35 @@ class Places:
         return b',"recorded":{"seq":%d,"ts":"%b","event":"%b"}' % (last.seq, self._written[1], last.event.encode())
 
 
-class RecordedAudience(DescribedAudience):
+class _Recorded(DescribedAudience):
+    """Fetches that ask for the place of events in the journal, in whatever form they are sent."""
+
+    __slots__ = ()
+
+    _places: Places
+
+    def __init__(self, places: Places, *fields: Any) -> None:
+        super().__init__(*fields)
+        self._places = places  # type: ignore[misc]  # the slot is in the classes below
+
+    def _members(self, kind: str, element: Element) -> bytes:
+        return super()._members(kind, element) + self._places.encode(element)
+
+    def encode_add(self, element: Element, fetch_id: bytes) -> bytes:
+        self._places.is_present = True
+        try:
+            return super().encode_add(element, fetch_id)
+        finally:
+            self._places.is_present = False
+
+
+class RecordedAudience(_Recorded):
     """JSON fetches that ask for the place of events in the journal."""
 
     __slots__ = ("_places",)
 
-    def __init__(self, places: Places, *fields: Any) -> None:
-        super().__init__(*fields)
-        self._places = places
 
-    def _members(self, kind: str, element: Element) -> bytes:
-        return super()._members(kind, element) + self._places.encode(element)
-
-    def encode_add(self, element: Element, fetch_id: bytes) -> bytes:
-        self._places.is_present = True
-        try:
-            return super().encode_add(element, fetch_id)
-        finally:
-            self._places.is_present = False
-
-
-class RecordedBinaryAudience(DescribedBinaryAudience):
+class RecordedBinaryAudience(_Recorded, DescribedBinaryAudience):
     """Binary fetches that ask for the place of events in the journal."""
 
     __slots__ = ("_places",)
-
-    def __init__(self, places: Places, *fields: Any) -> None:
-        super().__init__(*fields)
-        self._places = places
-
-    def _members(self, kind: str, element: Element) -> bytes:
-        return super()._members(kind, element) + self._places.encode(element)
-
-    def encode_add(self, element: Element, fetch_id: bytes) -> bytes:
-        self._places.is_present = True
-        try:
-            return super().encode_add(element, fetch_id)
-        finally:
-            self._places.is_present = False
