@@ -45,7 +45,7 @@ compiler: $(BIN)/.ready
 	@{ $(HAVE_COMPILER); } || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	  && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc libc6-dev python3-dev >/dev/null; } || true
 
-$(BIN)/.installed: $(BIN)/.ready requirements/dev.txt src/jetbus/peer/_iterator.c src/jetbus/wire/_scan.c | compiler
+$(BIN)/.installed: $(BIN)/.ready requirements/dev.txt src/jetbus/peer/_iterator.c $(wildcard src/jetbus/wire/_*.[ch]) | compiler
 	$(BIN)/python $(LOCKED) requirements/dev.txt
 	$(BIN)/python $(ITSELF)
 	touch $@

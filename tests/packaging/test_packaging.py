@@ -91,14 +91,14 @@ def names_in(wheel: Path) -> set[str]:
         return {name for name in packed.namelist() if ".dist-info/" not in name}
 
 
-COMPILED = {"jetbus/peer/_iterator.abi3.so", "jetbus/wire/_scan.abi3.so"} if handles.COMPILED else set()
+COMPILED = {"jetbus/peer/_iterator.abi3.so", "jetbus/wire/_lane.abi3.so"} if handles.COMPILED else set()
 """What is compiled where the tests run, and thus there is a compiler."""
 
 
 def test_the_wheel_is_whole(wheel: Path) -> None:
     """The wheel has every module, what belongs beside them, what is compiled, and nothing else."""
     files = [path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*") if path.is_file()]
-    written = {path for path in files if path.suffix not in (".c", ".so", ".pyc") and path.parts[0] in PACKAGES}
+    written = {path for path in files if path.suffix not in (".c", ".h", ".so", ".pyc") and path.parts[0] in PACKAGES}
     assert names_in(wheel) == {str(path) for path in written} | COMPILED
     assert "jetbus/py.typed" in names_in(wheel)
 
@@ -144,7 +144,7 @@ def test_the_sources_are_whole(released: Path) -> None:
     assert {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "docs/daemon.md"} <= names
     assert {"setup.py", "web/src/main.tsx", "src/jetbus/radar/static/index.html"} <= names
     assert {"tests/conftest.py", "examples/watch.py", "src/jetbus/__init__.py"} <= names
-    assert {"src/jetbus/peer/_iterator.c", "src/jetbus/wire/_scan.c"} <= names
+    assert {"src/jetbus/peer/_iterator.c", "src/jetbus/wire/_lane.c", "src/jetbus/wire/_walk.h"} <= names
     assert [name for name in names if "node_modules" in name or ".venv" in name or name.endswith(".so")] == []
 
 

@@ -59,7 +59,7 @@ def test_a_wheel_that_lacks_something(release: ModuleType, tmp_path: Path) -> No
     found = list(release.check_wheel(wheel, "1.2.4"))
     assert [problem.rpartition(" ")[2] for problem in found[:3]] == [
         "jetbus/peer/_iterator.abi3.so",
-        "jetbus/wire/_scan.abi3.so",
+        "jetbus/wire/_lane.abi3.so",
         "jetbus/radar/static/index.html",
     ]
     assert found[3:] == [f"{wheel.name} is version 1.2.3, and the tag is 1.2.4"]

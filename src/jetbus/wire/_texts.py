@@ -1,7 +1,7 @@
 """Checks of JSON texts without decoding them: encoding, depth, doubled keys and numbers. Private to ``wire``.
 
 A peer may send megabytes of brackets or digits. Each check is one pass over the text that builds no values from it, so
-that such a text is refused before it costs time or memory. The compiled functions (``_scan.c``) read about a byte a
+that such a text is refused before it costs time or memory. The compiled functions (``_lane.c``) read about a byte a
 nanosecond. Without a compiler the functions here take their place, which are thirty times slower.
 
 For a text that is not JSON the results have no meaning; decoding it fails later. A text with unbalanced brackets is
@@ -83,9 +83,9 @@ is_too_deep: Callable[[bytes, int], bool] = is_too_deep_in_python
 count_outer: Callable[[bytes, int], int] = count_outer_in_python
 judge_numbers: Callable[[bytes, int], int] = judge_numbers_in_python
 with suppress(ImportError):
-    from jetbus.wire._scan import count_outer as compiled_count_outer
-    from jetbus.wire._scan import is_too_deep as compiled_is_too_deep
-    from jetbus.wire._scan import judge_numbers as compiled_judge_numbers
+    from jetbus.wire._lane import count_outer as compiled_count_outer
+    from jetbus.wire._lane import is_too_deep as compiled_is_too_deep
+    from jetbus.wire._lane import judge_numbers as compiled_judge_numbers
 
     is_too_deep, count_outer, judge_numbers = compiled_is_too_deep, compiled_count_outer, compiled_judge_numbers
 

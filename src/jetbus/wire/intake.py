@@ -10,7 +10,7 @@ Checked in full means: valid UTF-8, valid JSON, not nested deeper than ``depth_m
 read, no key given twice in the message or its parameters, members of the right types. Nothing behind the intake asks
 for any of this again.
 
-A text is checked by the compiled ``Reader`` (``_scan.c``) in one pass. It makes a message of every text that needs no
+A text is checked by the compiled ``Reader`` (``_lane.c``) in one pass. It makes a message of every text that needs no
 second look, which is nearly every one. All other texts, and all texts where there is no compiler, are read by
 ``Intake.read_in_python``. It finds the error of a refused text, and reads rare forms such as parameters by position.
 
@@ -88,7 +88,7 @@ MakeReader = Callable[[Callable[[bytes], Any], int, int], Callable[[bytes], Any]
 """Function from a second look, the maximum depth and the maximum length of a number to a function that reads texts."""
 make_reader: MakeReader | None = None
 with suppress(ImportError):
-    from jetbus.wire._scan import Reader
+    from jetbus.wire._lane import Reader
 
     def make_reader(look_again: Callable[[bytes], Any], depth_max: int, chars_max: int) -> Callable[[bytes], Any]:
         """Return the compiled function that reads a text, and passes it on if it needs a second look."""
