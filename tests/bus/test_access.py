@@ -104,7 +104,7 @@ WHO: dict[str, tuple[Any, dict[str, str]]] = {
 def _element(given: Any, *, is_method: bool = False, fetch_only: bool = False) -> Element:
     value = None if is_method else b"1"
     owner = Session(1, RecordingOutbox())
-    return Element("a", b'"a"', value, owner, is_method, fetch_only, access=read_access(given))
+    return Element("a", b'"a"', value, owner, is_method, fetch_only, read_access(given))
 
 
 @pytest.mark.parametrize(("given", "may"), WHO.values(), ids=WHO)

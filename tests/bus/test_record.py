@@ -22,6 +22,8 @@ class RecordedEvents:
         self.missed = 0
         self.events: list[tuple[Any, ...]] = []
 
+    rows = None
+
     def note(self, row: tuple[str, bytes, str], /) -> None:
         self.events.append(("change", "state", *row, None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import sys
@@ -16,27 +17,25 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from jetbus.errors import InvalidRequest, LimitReached, ParseError, WrongCount, WrongType
-from jetbus.wire import _texts, binary, intake
+from jetbus.wire import _texts, binary, jsonrpc, lane
 from jetbus.wire._texts import COLON, COMMA, TOO_BIG, TOO_LONG
 from jetbus.wire.intake import Intake, MessageBatch, NumberTooBig, NumberTooLong, Refusal, TooDeep
 from jetbus.wire.jsonrpc import PARSE_ERROR_TEXT_MAX, BadId, LoneSurrogate, Message, MetaParams, Params
 
 DEPTH, CHARS, BATCH = 10, 400, 4
-needs_compiled = pytest.mark.skipif(intake.make_reader is None, reason="not compiled here")
+needs_compiled = pytest.mark.skipif(lane.compiled is None, reason="not compiled here")
 FORMS = ["python", pytest.param("compiled", marks=needs_compiled)]
 
 
 def make_intake(form: str = "compiled", chars_max: int = CHARS) -> Intake:
-    chosen = intake.make_reader if form == "compiled" else None
-    return Intake(
-        depth_max=DEPTH, number_chars_max=chars_max, batch_max=BATCH, limit_hits=Counter(), make_reader=chosen
-    )
+    chosen = lane.compiled if form == "compiled" else None
+    return Intake(depth_max=DEPTH, number_chars_max=chars_max, batch_max=BATCH, limit_hits=Counter(), compiled=chosen)
 
 
 def read_compiled(text: bytes) -> Any:
     """Return what the compiled check makes of a text, None if it leaves it to Python."""
-    assert intake.make_reader is not None
-    return intake.make_reader(lambda _: None, DEPTH, CHARS)(text)
+    parts = Message, Params, MetaParams, UNSET, jsonrpc.decode_text
+    return lane.compiled.Reader(*parts, lambda _: None, DEPTH, CHARS).read(text)
 
 
 @pytest.fixture(params=FORMS)
@@ -184,6 +183,7 @@ def test_memory_stays_flat() -> None:
     """Reading keeps nothing: each message and each refusal is freed with the last reference to it."""
     reader = make_intake()
     texts = [row[0].encode() for row in MESSAGES.values()] + [row[0] for row in REFUSED.values()]
+    gc.collect()  # cycles of earlier tests
     held = _references()
     blocks = 0
     for turn in range(30):
@@ -259,8 +259,8 @@ def test_parse_error_shows_the_text(read: Callable[[bytes], Any]) -> None:
 def test_limits_that_are_crossed_are_counted(form: str) -> None:
     """Each refusal because of a limit is counted under its name."""
     hits: Counter[str] = Counter()
-    chosen = intake.make_reader if form == "compiled" else None
-    reader = Intake(depth_max=3, number_chars_max=8, batch_max=2, limit_hits=hits, make_reader=chosen)
+    chosen = lane.compiled if form == "compiled" else None
+    reader = Intake(depth_max=3, number_chars_max=8, batch_max=2, limit_hits=hits, compiled=chosen)
     for text in (b"[[[[]]]]", b'{"method":"echo","params":123456789}', b"[1,2,3]"):
         assert isinstance(reader.read(text), Refusal)
     assert hits == {"depth_max": 1, "number_chars_max": 1, "batch_max": 1}

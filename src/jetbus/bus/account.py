@@ -101,6 +101,15 @@ class Account:
         address.kept_bytes += more_bytes
         everybody.kept_bytes += more_bytes
 
+    def may_charge(self, more_bytes: int) -> bool:
+        """Return True if ``charge`` would not refuse so many bytes."""
+        limits, peer, all_bytes = self._book.limits, self.peer.kept_bytes, self.all.kept_bytes
+        return (
+            peer + more_bytes <= limits.kept_peer_bytes_max
+            and self.address.kept_bytes + more_bytes <= limits.kept_address_bytes_max
+            and (all_bytes + more_bytes <= limits.kept_bytes_max or peer + more_bytes <= FREE_BYTES)
+        )
+
     def note(self, more_bytes: int) -> None:
         """Count bytes that cannot be refused any more."""
         self.peer.kept_bytes += more_bytes

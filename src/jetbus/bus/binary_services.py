@@ -163,8 +163,7 @@ def _add(bus: Bus, session: Session, request: BinaryRequest) -> bytes:
     is_method = request.function == binary.ADD_METHOD
     if not is_method and body[0] == binary.NONE:
         raise MissingParam("value")
-    element = TypedElement(path, jsonrpc.encode(path), None, session, is_method, dialect=BINARY)
-    element.key, element.body = binary.encode_key(path), body
+    element = TypedElement(path, session, is_method, body, BINARY)
     if options:
         set_details(element, _read_options(options))
         bus.changes.check_described(element)
@@ -206,7 +205,7 @@ def _notify(bus: Bus, session: Session, message: bytes, at: int) -> None:
         bus.charge_value(element, len(body))
     element.body = body
     # The JSON of the value before; the new one is made when a peer asks.
-    element.text = b""
+    element.value = None
     if bus.record is not None:
         bus.record.note((path, element.value, session.label))
     if not element.audiences:

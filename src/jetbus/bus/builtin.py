@@ -46,9 +46,7 @@ class Builtin:
         """Add a state or change its value; an equal value causes no event."""
         element = self._bus.tree.elements.get(path)
         if element is None:
-            self._bus.insert_element(
-                Element(path, jsonrpc.encode(path), value, self.session, fetch_only=True, access=access)
-            )
+            self._bus.insert_element(Element(path, jsonrpc.encode(path), value, self.session, False, True, access))
         elif element.value != value:
             self._bus.changes.publish(element, value)
 
@@ -61,7 +59,7 @@ class Builtin:
     def add_method(self, path: str, method: Method, worker: Worker | None = None) -> None:
         """Add a method; its work runs in ``worker``, by default that of the bus."""
         self._methods[path] = method, worker
-        self._bus.insert_element(Element(path, jsonrpc.encode(path), None, self.session, is_method=True))
+        self._bus.insert_element(Element(path, jsonrpc.encode(path), None, self.session, True))
 
     def call(self, session: Session, request_id: bytes, path: str, args: bytes) -> None:
         """Call a method and answer the request once its work is done."""

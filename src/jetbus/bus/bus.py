@@ -46,6 +46,7 @@ from jetbus.bus.serving import Serving
 from jetbus.bus.session import Session
 from jetbus.bus.staleness import Staleness
 from jetbus.bus.tree import Element, Tree, TypedElement
+from jetbus.bus.usual import make_lane
 from jetbus.errors import (
     Foreign,
     Invalid,
@@ -67,6 +68,7 @@ from jetbus.wire.dialects import CLASSIC, LEGACY_POSITIONAL, Dialect
 from jetbus.wire.framing import STREAM, Framing
 from jetbus.wire.intake import Intake, MessageBatch, Refusal
 from jetbus.wire.jsonrpc import Message
+from jetbus.wire.lane import LONG_BYTES, SHORT_BYTES
 from jetbus.wire.notifications import TAIL_END, TAIL_START
 
 log = logging.getLogger("jetbus.bus")
@@ -75,8 +77,6 @@ _CHANGED = CLASSIC.changed
 _JSONRPC_2 = jsonrpc.VERSION
 CROWD = 50
 """Number of audiences above which an event is slow enough to check the end of the turn."""
-SHORT_BYTES = 200
-"""Length of a text up to which it is read and handled without a look at the clock."""
 
 
 class Bus:
@@ -101,7 +101,6 @@ class Bus:
         self.limit_hits: Counter[str] = Counter()
         self.book = Book(limits or Limits(), self.limit_hits)
         """Accounts of all peers."""
-        self.configure(self.book.limits, timeout_s)
         self.permissions = Permissions(self, users)
         self.worker: Worker = worker or ImmediateWorker()
         self.logins: Logins = UnqueuedLogins(self.worker)
@@ -133,6 +132,7 @@ class Bus:
         self.changes = Changes(self)
         self.routing = Routing(self)
         self.builtin = Builtin(self)
+        self.configure(self.book.limits, timeout_s)
         self._frequent: dict[str, Callable[[Session, Message, bytes, bytes], bytes | None]] = {
             "add": self._add,
             "remove": self._remove,
@@ -151,6 +151,7 @@ class Bus:
             batch_max=limits.batch_max,
             limit_hits=self.limit_hits,
         )
+        self.lane = make_lane(self)
 
     @property
     def element_count(self) -> int:
@@ -206,46 +207,50 @@ class Bus:
         """Handle messages of a peer in their order. The intake checks each one; behind it nothing is checked again."""
         self.now = now
         self.received += len(messages)
-        read, ends_before = self.intake.read, self.serving.ends_before
+        take, ends_before = self.lane.take, self.serving.ends_before
         texts = iter(messages)
         for text in texts:
             # Short texts are too quick to be worth a look at the clock.
             if session.condition is not READY or (len(text) > SHORT_BYTES and ends_before(session, text)):
                 self.hold_back(session, [text, *texts])
                 return
-            message = read(text)
-            if not isinstance(message, Message):
-                self._receive_unusual(session, text, message)
-            elif message.method is None:
-                self._on_response(session, message)
-            elif message.method == "change" and self._change_plainly(session, message, text):
-                continue
-            elif not self._receive_request(session, message, text):
-                self.hold_back(session, [text, *texts])
-                return
+            found = take(session, text, self.record)
+            if found is not None:
+                self._handle(session, text, found)
 
-    def _change_plainly(self, session: Session, message: Message, text: bytes) -> bool:
-        """Handle the most frequent message, a new value without anything else; return False if it is another one."""
-        params = message.params
-        if message.id or params is None or params.has_details:
-            return False
-        element, value = self.tree.elements.get(params.path), params.value  # type: ignore[arg-type]
-        # Meta data are None for a state whose last value had none.
-        if element is None or element.owner is not session or element.meta is not None or not value:
-            return False
-        # Most values have room where the one before was, so that there is nothing to charge.
-        if len(value) > element.room or element.room > ROOM_KEPT:
-            try:
-                self.charge_value(element, len(value))
-            except JetError as error:
-                self._refuse(session, b"", "change", text, error)
-                return True
-        element.value = value
-        if self.record is not None:
-            self.record.note((element.path, value, session.label))
-        if element.audiences:
-            self.send_change(element)
-        return True
+    def receive_stream(
+        self, session: Session, data: bytes, now: float, *, bytes_max: int, long_bytes: int = LONG_BYTES
+    ) -> int:
+        """Handle the frames of a buffer in their order; return where the first one is that is not handled.
+
+        It is not complete, longer than ``bytes_max``, or has to wait. The bus keeps only a long message that waits.
+        """
+        self.now = now
+        serving, serve = self.serving, self.lane.serve
+        at = 0
+        while session.condition is READY:
+            at, handled, text, found = serve(session, data, at, serving.turn_ends, self.record, bytes_max, long_bytes)
+            self.received += handled
+            if text is None:
+                break
+            if found is None or found is True:
+                self.limit_hits["turn_us_max"] += found is True
+                serving.postpone(session, [text])
+                break
+            self.received += 1
+            self._handle(session, text, found)
+            if session.fresh:
+                session.fresh = False
+        return at
+
+    def _handle(self, session: Session, text: bytes, found: Message | Refusal | MessageBatch) -> None:
+        """Handle what the intake has made of a text."""
+        if not isinstance(found, Message):
+            self._receive_unusual(session, text, found)
+        elif found.method is None:
+            self._on_response(session, found)
+        elif not self._receive_request(session, found, text):
+            self.hold_back(session, [text])
 
     def _receive_request(self, session: Session, message: Message, text: bytes) -> bool:
         """Handle a request or notification; return False if it must wait and be received again."""

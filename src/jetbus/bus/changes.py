@@ -1,8 +1,7 @@
 """Changes of elements: a new value, its source time and quality, another schema or other members.
 
-A plain ``change`` of a state takes the short cut of ``Bus.receive``; every other change comes here, whatever dialect it
-is in. It is charged to the owner, stored in the element, recorded and announced, in this order: a refused change has
-no effect.
+Every change that the compiled lane does not handle comes here, whatever dialect it is in. It is charged to the owner,
+stored in the element, recorded and announced, in this order: a refused change has no effect.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Changes:
             bus.send_change(element)
 
     def change(self, session: Session, message: Message, _request_id: bytes, _text: bytes) -> bytes:
-        """Serve a ``change`` that takes no short cut."""
+        """Serve a ``change``."""
         params = require_params(message)
         path = require_path(params)
         if not (params.value or params.element or params.schema):

@@ -6,8 +6,8 @@ An element has two optional slots, which are shared constants as long as its own
     element.meta           source time, quality, staleness    of the present value   None
 
 ``meta`` is None for a state if its next plain ``change`` needs no care: no time or quality to forget, no deadline to
-move. The short cut of ``Bus.receive`` tests only that, so that states without meta data pay nothing. Methods have
-``METHOD``, which keeps them off the short cut as well.
+move. The lane serves such states only, so that they pay nothing for meta data. Methods have ``METHOD``, which keeps the
+lane off them as well.
 
 Both are replaced and never modified, apart from the cache in ``Meta``. Whoever remembers them can tell by identity
 whether something has changed.

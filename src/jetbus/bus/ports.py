@@ -170,6 +170,10 @@ class EventRecorder(Protocol):
     def find_last(self) -> LastEvent | None:
         """Return the event that was recorded last, provided that it is not committed yet."""
 
+    @property
+    def rows(self) -> list[Any] | None:
+        """List that ``note`` extends by path, value and peer, if it does nothing else; replaced after each commit."""
+
     def append(
         self,
         event: str,

@@ -80,6 +80,7 @@ class Preparation:
     )
 
     is_plain = is_raw = is_indexed = False
+    lane_framing = 0
     wants_schema = wants_meta = True
 
     def __init__(self, bus: Bus, rule: Rule, auth: Auth | None, has_methods: bool) -> None:

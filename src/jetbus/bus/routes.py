@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from jetbus.wire.lane import RouteCore
 
 if TYPE_CHECKING:
     from jetbus.bus.session import Session
@@ -27,29 +27,43 @@ BUCKETS_KEPT = 10_000
 """Number of buckets above which empty ones are removed, once there are twice as many as after the last removal."""
 
 
-class Route(Struct, eq=False):
+class Route(RouteCore):
     """A request that waits for the response of an owner."""
 
-    requester: Session
-    request_id: bytes
-    owner: Session
-    message: bytes
-    """The request as it came, for the error when its time is up."""
-    is_set: bool
-    by_jsonrpc: bool
-    """True if the request has a member ``jsonrpc``, as only those of C++ peers do, which expect other responses."""
-    path: str = ""
-    asked: bytes = b""
-    """Value or arguments of the request, if there is a journal."""
-    requested: bytes = b""
-    """Value of a set if its requester asks for the new value of the state; as JSON, or as body if it speaks binary."""
-    opened_us: int = 0
-    """Instant at which it was opened, in microseconds, if there is a journal."""
-    kept_bytes: int = 0
-    """Bytes in the requester's account while it is open."""
-    id: bytes = b""
-    bucket: Any = None
-    """The routes that expire with it; it takes itself out when it is answered."""
+    __slots__ = ()
+
+    def __init__(
+        self,
+        requester: Session,
+        request_id: bytes,
+        owner: Session,
+        message: bytes,
+        is_set: bool,
+        by_jsonrpc: bool,
+        path: str = "",
+        asked: bytes = b"",
+    ) -> None:
+        self.requester = requester
+        self.request_id = request_id
+        self.owner = owner
+        self.message = message
+        """The request as it came, for the error when its time is up."""
+        self.is_set = is_set
+        self.by_jsonrpc = by_jsonrpc
+        """True if the request has a member ``jsonrpc``, as only those of C++ peers do, which expect other responses."""
+        self.path = path
+        self.asked = asked
+        """Value or arguments of the request, if there is a journal."""
+        self.requested = b""
+        """Value of a set if its requester asks for the new value of the state; as JSON, or as body if it speaks
+        binary."""
+        self.opened_us = 0
+        """Instant at which it was opened, in microseconds, if there is a journal."""
+        self.kept_bytes = 0
+        """Bytes in the requester's account while it is open."""
+        self.id = b""
+        self.bucket: dict[bytes, Route] = {}
+        """The routes that expire with it; it takes itself out when it is answered."""
 
 
 class Routes:

@@ -10,6 +10,7 @@ from jetbus.bus.conditions import DUE, GONE, READY, STALLED, Condition
 from jetbus.wire.dialects import CLASSIC, Dialect
 from jetbus.wire.framing import BATCHES, STREAM, Framing
 from jetbus.wire.jsonrpc import RESPONSE_START, RESULT_KEY
+from jetbus.wire.lane import SessionCore
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Auth
@@ -25,42 +26,31 @@ LONG_BYTES = 64 * 1024
 """Results above this length are copied once only."""
 
 
-class Session:
+class Session(SessionCore):
     """A connected peer, from connect to disconnect."""
 
     __slots__ = (
         "__weakref__",
-        "account",
         "address",
         "auth",
         "awaits_order",
         "awaits_reading",
-        "batches",
         "begin_fetch",
-        "condition",
-        "dialect",
         "elements",
         "ended",
         "fetches",
-        "framing",
-        "fresh",
         "header",
-        "label",
         "logins_failed",
         "missed",
         "name",
         "number",
-        "outbox",
         "put",
         "refusal",
         "released",
-        "routes",
         "separators",
-        "speaks_jsonrpc",
         "task",
         "task_id",
         "waiting",
-        "wants_outcome",
     )
 
     def __init__(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
 
 from jetbus.bus.access import Access, Auth
 from jetbus.bus.account import VALUE_ROOM
@@ -21,36 +19,41 @@ from jetbus.errors import Occupied
 from jetbus.paths import SEPARATOR, is_daemons, parent_of
 from jetbus.rules import Rule
 from jetbus.rules.work import meter
-from jetbus.wire import binary
+from jetbus.wire import binary, jsonrpc
 from jetbus.wire.dialects import CLASSIC, Dialect
+from jetbus.wire.lane import ElementCore
 
 if TYPE_CHECKING:
     from jetbus.bus.audiences import Audience
     from jetbus.bus.session import Session
 
 
-class Element(Struct, eq=False):
+class Element(ElementCore):
     """A state or method of the tree. ``value`` is raw JSON, None for a method."""
+
+    __slots__ = ()
+
+    usual_room = VALUE_ROOM
+    usual_description = UNDESCRIBED
+    usual_dialect = CLASSIC
 
     path: str
     path_json: bytes
     value: bytes | None
     owner: Session
-    is_method: bool = False
-    fetch_only: bool = False
-    access: Access | None = None
-    timeout_s: float | None = None
-    description: Description = UNDESCRIBED
+    access: Access | None
+    timeout_s: float | None
+    description: Description
     """Schema and further members by which its owner describes it."""
-    meta: Meta | None = None
+    meta: Meta | None
     """Source time, quality and staleness of its value; None if a plain change needs no care, never for a method."""
-    dialect: Dialect = CLASSIC
+    dialect: Dialect
     """Dialect in which it was added, and in which requests reach its owner."""
-    number: int = 0
+    number: int
     """Its place in the order of creation."""
-    room: int = VALUE_ROOM
+    room: int
     """Length of its value as its owner's account has it, which may be somewhat longer than the value."""
-    audiences: tuple[Audience, ...] = ()
+    audiences: tuple[Audience, ...]
     """Audiences of this element: fetches with a rule that matches its path, by users that may see it."""
 
     @property
@@ -88,25 +91,37 @@ class Element(Struct, eq=False):
         return binary.EMPTY_BODY if self.value is None else binary.encode_json_body(self.value)
 
 
-class TypedElement(Element, eq=False):
+class TypedElement(Element):
     """A state or method of a binary owner: it has a body, and a JSON value only after a peer has asked for it."""
 
-    key: bytes = b""
-    body: bytes = binary.EMPTY_BODY
-    text: bytes = b""
-    """The body as JSON; empty until it is needed."""
+    __slots__ = ("body", "key")
 
-    @property  # type: ignore[misc]
-    def value(self) -> bytes | None:  # type: ignore[override]
-        if not self.text and not self.is_method:
-            self.text = binary.to_json(self.body)
-        return self.text or None
+    def __init__(self, path: str, owner: Session, is_method: bool, body: bytes, dialect: Dialect) -> None:
+        super().__init__(path, jsonrpc.encode(path), None, owner, is_method, False, None, dialect)
+        self.key = binary.encode_key(path)  # type: ignore[misc]
+        self.body = body  # type: ignore[misc]
+
+    @property
+    def value(self) -> bytes | None:
+        value: bytes | None = _value.__get__(self)
+        if value is None and not self.is_method:
+            value = binary.to_json(self.body)
+            _value.__set__(self, value)
+        return value
+
+    @value.setter
+    def value(self, value: bytes | None) -> None:
+        _value.__set__(self, value)
+
+
+_value: Any = ElementCore.__dict__["value"]
+"""The attribute in which a typed element keeps the body as JSON; None until it is needed."""
 
 
 def set_value(element: Element, value: bytes) -> None:
     """Set the value of a state, given as JSON or, if its owner speaks binary, as body."""
     if isinstance(element, TypedElement):
-        element.body, element.text = value, b""
+        element.body, element.value = value, None  # type: ignore[misc]
     else:
         element.value = value
 

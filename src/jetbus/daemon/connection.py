@@ -256,11 +256,16 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None or session.condition.is_over:
             return
-        if self.is_heavy or self._unread or len(data) > self.slice_bytes:
-            self._take_in(session, data)
+        # Older bytes wait already, or it is served in its turn only: these have to wait behind them.
+        if self.is_heavy or self._unread:
+            self._unread += data
+            self._wait_for_turn(session)
             return
-        self._receive(session, self._decode(data))
-        self._after(session)
+        turns, flow = self._turns, self._flow
+        turns.serve()
+        flow.gather()
+        self._read(session, data)
+        flow.gathered()
 
     def _decode(self, data: bytes) -> list[bytes]:
         """Return the messages that ``data`` completes."""
@@ -274,24 +279,9 @@ class Connection(asyncio.Protocol):
     def _after(self, session: Session) -> None:
         """Do what is to be done once all messages of ``_decode`` are handled or wait."""
 
-    def _take_in(self, session: Session, data: bytes) -> None:
-        """Take in much data, or any data of a heavy connection."""
-        self._unread += data
-        # Older bytes wait already, so these have to wait behind them.
-        if self.is_heavy or len(self._unread) > len(data):
-            self._wait_for_turn(session)
-            return
-        turns, flow = self._turns, self._flow
-        turns.serve()
-        flow.gather()
-        self._read_on(session)
-        flow.gathered()
-
-    def _read_on(self, session: Session) -> None:
+    def _read(self, session: Session, data: bytes) -> None:
         """Handle what was read, slice by slice, until the turn is over."""
-        data, serving, turns = self._unread, self._serving, self._turns
-        self._unread = b""
-        size = self.slice_bytes
+        serving, turns, size = self._serving, self._turns, self.slice_bytes
         for at in range(0, len(data), size):
             if session.condition.is_over:
                 return
@@ -345,7 +335,8 @@ class Connection(asyncio.Protocol):
         turns.serve_until(ends)
         self._pass_on(session, self._serving.next_turn(session))
         if self._unread and session.condition is READY:
-            self._read_on(session)
+            data, self._unread = self._unread, b""
+            self._read(session, data)
         if session.ended:
             turns.catch_up(self)
         self._used_s += processor_time() - used_s
@@ -442,11 +433,14 @@ class Connection(asyncio.Protocol):
                 messages = self._bus.receive_first(session, messages, now)
             self._bus_receive(session, messages, now)
         except Exception:
-            # A defect of the daemon. One peer is lost for it, and not the whole bus.
-            log.exception("%s is closed: the daemon failed to handle a message", self.outbox.label)
-            self.outbox.abort()
+            self._fail()
         if session.condition is not READY:
             self._settle(session)
+
+    def _fail(self) -> None:
+        """Close a connection for a defect of the daemon: one peer is lost for it, and not the whole bus."""
+        log.exception("%s is closed: the daemon failed to handle a message", self.outbox.label)
+        self.outbox.abort()
 
     def _settle(self, session: Session) -> None:
         """Do what the condition of a session asks for that handles no more messages now."""
@@ -513,29 +507,38 @@ class StreamConnection(Connection):
             self._count_unfinished()
         return messages
 
-    def data_received(self, data: bytes) -> None:
-        session = self.session
-        if session is None or session.condition.is_over:
+    def _read(self, session: Session, data: bytes) -> None:
+        if self._turns.collecting:
+            super()._read(session, data)
             return
-        if self.is_heavy or self._unread or len(data) > SLICE_BYTES:
-            self._take_in(session, data)
-            return
-        # The same as in the base class, in one function: every message passes here, and calls cost.
-        decoder, turns, flow = self._decoder, self._turns, self._flow
-        messages = decoder.feed(data)
-        if not messages or self._holds:
-            self._count_unfinished()
-        if turns.collecting:
-            turns.collect(self, messages)
-        elif messages and len(messages[0]) > SLICE_BYTES:
-            self._postpone(session, messages)
+        decoder = self._decoder
+        data = decoder.join(data)
+        at = self._pass_on_stream(session, data)
+        if session.condition is READY:
+            decoder.keep(data, at)
+            if not at or self._holds:
+                self._count_unfinished()
+        elif session.condition is DUE:
+            self._unread = data[at:]
         else:
-            turns.serve()
-            flow.gather()
-            self._pass_on(session, messages)
-            flow.gathered()
+            self._serving.hold_back(session, self._decode(data[at:]))
+        if session.condition is not READY:
+            self._settle(session)
         if decoder.overlong is not None:
             self._after(session)
+
+    def _pass_on_stream(self, session: Session, data: bytes) -> int:
+        """Let the bus handle the frames of a buffer; return where the first one is that is not handled."""
+        bus, journaling, allowed = self._bus, self._daemon.journaling, self._daemon.config.message_bytes_max
+        if journaling is not None:
+            journaling.tick()
+        # A long message waits among the heavy connections, see ``turns``.
+        long_bytes = allowed if self.is_heavy else SLICE_BYTES
+        try:
+            return bus.receive_stream(session, data, bus.now, bytes_max=allowed, long_bytes=long_bytes)
+        except Exception:
+            self._fail()
+            return len(data)
 
     def _count_unfinished(self) -> None:
         """Count the bytes of an unfinished message.
@@ -574,6 +577,9 @@ class BinaryConnection(StreamConnection):
 
     framing = BINARY_STREAM
     dialect = BINARY
+
+    def _read(self, session: Session, data: bytes) -> None:
+        Connection._read(self, session, data)
 
 
 class WebSocketConnection(Connection):

@@ -43,6 +43,7 @@ from jetbus.bus.account import Account
 from jetbus.bus.audiences import Audience
 from jetbus.bus.ports import Part
 from jetbus.wire.framing import frame_batch
+from jetbus.wire.lane import OutboxCore
 
 log = logging.getLogger("jetbus.outbox")
 
@@ -101,6 +102,7 @@ class Flow:
         if not self._dirty and not self._gathering:
             self.loop.call_soon(self.flush)
         self._dirty.append(outbox)
+        outbox._gather_max = self.hard_bytes
 
     def may_write(self, outbox: SocketOutbox) -> bool:
         """Return whether everything is on disk that has to be; if not, the outbox is released when it is."""
@@ -204,7 +206,7 @@ class Socket(Protocol):
     def abort(self) -> None: ...
 
 
-class SocketOutbox:
+class SocketOutbox(OutboxCore):
     """The outbox of one connection."""
 
     __slots__ = (
@@ -214,11 +216,8 @@ class SocketOutbox:
         "_dropped",
         "_flow",
         "_full",
-        "_gathered_bytes",
         "_head",
-        "_last",
         "_latest",
-        "_parts",
         "_queue",
         "_queued_bytes",
         "_shares",
@@ -232,7 +231,6 @@ class SocketOutbox:
         "has_session",
         "label",
         "on_abort",
-        "slow",
     )
 
     def __init__(self, transport: Socket, flow: Flow) -> None:
@@ -251,6 +249,8 @@ class SocketOutbox:
         self.conflated = 0
         """Changes that a newer one has replaced before this peer took them."""
         self._gathered_bytes = 0
+        self._gather_max = 0
+        """Bytes that may be gathered without a look at the hard limit, as the flow knew it when this turn began."""
         self._batches = False
         """True if the frames are messages after a comma, and all that is written together is one batch."""
         self._last: Audience | _CoexistingChunks | None = None

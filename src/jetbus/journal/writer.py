@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TypedDict
+from typing import Any, NamedTuple, Self, TypedDict
 
 from jetbus.journal.batch import BATCH_EVENTS_MAX, FIELDS, LostPaths, PendingEvents, SpecialEvent, Stamp
 from jetbus.journal.directory import Identity, Lock, describe_open_permissions, ensure_identity, read_heartbeat
@@ -210,8 +210,11 @@ class Writer:
         self.note: Callable[[Row], None] = self._note_sampled if self._densities else self._extend
         """Append a change, given as a tuple of path, value and peer: ``change`` without one call. Look it up for each
         event, because ``take`` replaces it."""
+        self.rows: list[Any] | None = None
+        """The list that ``note`` extends, if it does nothing else. It is replaced together with ``note``."""
         if not self._densities and self._last is None:
-            self.note = self._open.rows.extend
+            self.rows = self._open.rows
+            self.note = self.rows.extend
 
     def _record_damage(self, found: Recovered) -> None:
         """Report lost events in the log and as ``gap`` events in the journal."""
@@ -437,6 +440,7 @@ class Writer:
         self._check_size_at = _CHECK_SIZE_EVERY
         # The hot path: one bound method of a list, without a Python frame in between.
         if not self._densities and self._last is None:
+            self.rows = fresh.rows
             self.note = fresh.rows.extend
 
     def _note_sampled(self, row: Row, stamped: Stamped = NO_STAMP) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import accumulate
 
 import msgspec
 from msgspec import Raw
+
+from jetbus.wire.lane import compiled
 
 COMMA, COLON = b",:"
 TOO_BIG, TOO_LONG = 1, 2
@@ -82,12 +83,8 @@ def _read_number(run: bytes) -> float:
 is_too_deep: Callable[[bytes, int], bool] = is_too_deep_in_python
 count_outer: Callable[[bytes, int], int] = count_outer_in_python
 judge_numbers: Callable[[bytes, int], int] = judge_numbers_in_python
-with suppress(ImportError):
-    from jetbus.wire._lane import count_outer as compiled_count_outer
-    from jetbus.wire._lane import is_too_deep as compiled_is_too_deep
-    from jetbus.wire._lane import judge_numbers as compiled_judge_numbers
-
-    is_too_deep, count_outer, judge_numbers = compiled_is_too_deep, compiled_count_outer, compiled_judge_numbers
+if compiled is not None:
+    is_too_deep, count_outer, judge_numbers = compiled.is_too_deep, compiled.count_outer, compiled.judge_numbers
 
 
 def is_utf8(text: bytes) -> bool:

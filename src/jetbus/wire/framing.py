@@ -33,6 +33,17 @@ class Framing(NamedTuple):
     short: tuple[bytes, ...] = ()
     """Headers of short messages, indexed by length; a lookup is faster than a call."""
 
+    def cut(self, data: bytes, at: int) -> tuple[int, int] | None:
+        """Return where the message whose header is at a position starts and ends, None if it is not complete.
+
+        Only for framings with a length of four bytes.
+        """
+        body = at + _HEADER_BYTES
+        if body > len(data):
+            return None
+        stop = body + self.length.unpack_from(data, at)[0]
+        return (body, stop) if stop <= len(data) else None
+
     def join(self, messages: list[bytes]) -> bytes:
         """Return messages as one bytes object, each behind its header."""
         # Most messages are short. One that is too long for the table is noticed by the IndexError, at no cost for the
@@ -104,35 +115,47 @@ class StreamDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that ``data`` completes."""
-        if self.overlong is not None:
-            return []
-        rest = self._rest
-        if rest is not None:
-            # A long message arrives in many reads. They are only appended until it must be complete.
-            rest += data
-            self._missing -= len(data)
-            if self._missing > 0:
-                return []
-            self._rest = None
-            if len(rest) == _HEADER_BYTES + self._unpack(rest)[0]:
-                return [bytes(memoryview(rest)[_HEADER_BYTES:])]  # a long message, copied once
-            data = bytes(rest)
+        data = self.join(data)
         messages: list[bytes] = []
         append, unpack, bytes_max = messages.append, self._unpack, self._bytes_max
-        at, end, missing = 0, len(data), _HEADER_BYTES
+        at, end = 0, len(data)
         while (body := at + _HEADER_BYTES) <= end:
             (length,) = unpack(data, at)
             stop = body + length
-            # Refused by its announced length, before its bytes take any memory.
-            if length > bytes_max:
-                self.overlong = length
-                return messages
-            if stop > end:
-                missing = _HEADER_BYTES + length
+            if length > bytes_max or stop > end:
                 break
             append(data[body:stop])
             at = stop
-        if at < end:
-            self._rest = bytearray(data[at:])
-            self._missing = missing - (end - at)
+        self.keep(data, at)
         return messages
+
+    def join(self, data: bytes) -> bytes:
+        """Return ``data`` behind the unfinished message that was kept, nothing while that remains unfinished."""
+        if self.overlong is not None:
+            return b""
+        rest = self._rest
+        if rest is None:
+            return data
+        # A long message arrives in many reads. They are only appended until it must be complete.
+        rest += data
+        self._missing -= len(data)
+        if self._missing > 0:
+            return b""
+        self._rest = None
+        return bytes(rest)
+
+    def keep(self, data: bytes, at: int) -> None:
+        """Keep the unfinished message at a position until the rest of it arrives."""
+        rest = len(data) - at
+        if not rest:
+            return
+        missing = _HEADER_BYTES
+        if rest >= _HEADER_BYTES:
+            (length,) = self._unpack(data, at)
+            # Refused by its announced length, before its bytes take any memory.
+            if length > self._bytes_max:
+                self.overlong = length
+                return
+            missing += length
+        self._rest = bytearray(data[at:])
+        self._missing = missing - rest

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct
@@ -40,6 +39,7 @@ from jetbus.wire._texts import (
     judge_numbers,
 )
 from jetbus.wire.jsonrpc import FREQUENT, NULL, Envelope, Message, MetaParams, Params
+from jetbus.wire.lane import compiled
 
 E_LOWER, E_UPPER = b"eE"
 
@@ -84,18 +84,6 @@ class NestedBatch(bytes):
     """Batch inside a batch, which is refused in the order of the messages."""
 
 
-MakeReader = Callable[[Callable[[bytes], Any], int, int], Callable[[bytes], Any]]
-"""Function from a second look, the maximum depth and the maximum length of a number to a function that reads texts."""
-make_reader: MakeReader | None = None
-with suppress(ImportError):
-    from jetbus.wire._lane import Reader
-
-    def make_reader(look_again: Callable[[bytes], Any], depth_max: int, chars_max: int) -> Callable[[bytes], Any]:
-        """Return the compiled function that reads a text, and passes it on if it needs a second look."""
-        parts = Message, Params, MetaParams, UNSET, jsonrpc.decode_text
-        return Reader(*parts, look_again, depth_max, chars_max).read
-
-
 class Intake:
     """Reads and checks messages. Limits that a message crosses are counted in ``limit_hits``."""
 
@@ -109,15 +97,19 @@ class Intake:
         number_chars_max: int,
         batch_max: int,
         limit_hits: Counter[str],
-        make_reader: MakeReader | None = make_reader,
+        compiled: Any = compiled,
     ) -> None:
         self._depth_max = depth_max
         self._chars_max = number_chars_max
         self._batch_max = batch_max
         self._limit_hits = limit_hits
         self.read = self.read_in_python
-        if make_reader is not None:
-            self.read = make_reader(self.read_in_python, depth_max, number_chars_max)
+        self.reader: Any = None
+        """Compiled reader, None if everything runs in Python."""
+        if compiled is not None:
+            parts = Message, Params, MetaParams, UNSET, jsonrpc.decode_text
+            self.reader = compiled.Reader(*parts, self.read_in_python, depth_max, number_chars_max)
+            self.read = self.reader.read
         self._safe_bytes = min(SAFE_CHARS, number_chars_max)
 
     def read_in_python(self, text: bytes) -> Message | Refusal | MessageBatch:

@@ -15,6 +15,7 @@ from jetbus.rules.operators import ValueTest
 from jetbus.wire import jsonrpc
 from jetbus.wire.dialects import CLASSIC, Dialect, encode_legacy_tail
 from jetbus.wire.framing import Framing
+from jetbus.wire.lane import FRAMING_FLAGS, AudienceCore
 from jetbus.wire.notifications import add_timestamp, encode_head, encode_sorted_tail
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Chunk:
         return (self.joined(),)
 
 
-class Audience:
+class Audience(AudienceCore):
     """Fetches with members that receive the same bytes."""
 
     __slots__ = (
@@ -67,7 +68,6 @@ class Audience:
         "dialect",
         "every",
         "has_nodes",
-        "head",
         "is_indexed",
         "is_plain",
         "is_raw",
@@ -75,7 +75,6 @@ class Audience:
         "matched",
         "members",
         "nodes",
-        "open_pieces",
         "rule",
         "separators",
         "sorted_matches",
@@ -109,6 +108,8 @@ class Audience:
         """True if every change is sent in the classic form; the bus then encodes one tail for all such audiences."""
         self.is_raw = dialect.is_binary and sends_all
         """True if every change is sent with its binary body unchanged."""
+        self.lane_framing = FRAMING_FLAGS.get(framing.name, 0)
+        """Framing of events as the compiled lane knows it, 0 if it does not."""
         self.asked: Asked | None = None
         """Parts of descriptions that members ask for, None for nothing."""
         self.wants_schema = dialect.has_nodes
@@ -210,14 +211,16 @@ class Audience:
         """Send one event to all members."""
         pieces = self.open_pieces
         if pieces is None:
-            lend = self._lend
-            if lend is None:
-                pieces = self._open(Chunk(), kind, path, tail)
-            else:
-                self.open_pieces = pieces = lend(self)
-        size = len(tail)
-        pieces.append(self._cached_head if size == self._cached_tail_bytes else self._fit_head(size))
+            pieces = self.open(kind, path, tail)
+        pieces.append(self._fit_head(len(tail)))
         pieces.append(tail)
+
+    def open(self, kind: str, path: str, tail: bytes) -> list[bytes]:
+        """Return the pieces of a new chunk, or of a borrowed outbox, for an event that the caller adds to them."""
+        if self._lend is None:
+            return self._open(Chunk(), kind, path, tail)
+        self.open_pieces = pieces = self._lend(self)
+        return pieces
 
     def send_node(self, kind: str, node: str) -> None:
         """Send the event of a node that appeared or vanished."""
