@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -633,3 +634,42 @@ def test_plot_on_a_terminal(jet: Jet, owner: jetbus.Peer) -> None:
         code, text = terminal.end()
     assert code == 0
     assert text.splitlines()[0].split() == ["path", "kind", "value", "peer", "ts"]
+
+
+def test_values_that_came_late(tmp_path: Path) -> None:
+    """history shows late values at their time, marked; at, diff and restore show what was true with --corrected."""
+    with Daemon.start("--journal", str(tmp_path / "log")) as daemon, jetbus.Peer(url_of(daemon)) as owner:
+        state = owner.add_state("pump/n", 0, on_set=lambda _value: None)
+        owner.get("pump/n")
+        then = wall_clock_us()
+        state.change(1)
+        owner.get("pump/n")
+        state.change(5, ts=then, past=True)
+        owner.get("pump/n")
+        instant = write_instant(then)
+        assert owner.tree(then, "pump/n")["value"].to_pylist() == ["0"]
+        corrected = owner.tree(then, "pump/n", corrected=True)
+        assert (corrected["value"].to_pylist(), corrected["late"].to_pylist()) == (["5"], [True])
+        frame = owner.frame("pump/n", since=then, every=0.00001)
+        assert [value for value, _ in groupby(frame["pump/n"])] == [5, 1]
+        jet = Jet(url_of(daemon), tmp_path)
+        for where in ([], ["--journal", "log"]):
+            rows = [json.loads(line) for line in jet("history", "pump/n", *where).out.splitlines()]
+            assert [(row["value"], row.get("late")) for row in rows] == [(0, None), (5, True), (1, None)]
+            values = [
+                json.loads(jet("at", instant, "pump/n", *more, *where).out)["value"] for more in ([], ["--corrected"])
+            ]
+            assert values == [0, 5]
+            before = [
+                json.loads(jet("diff", instant, "now", "pump/n", *more, *where).out)["before"]
+                for more in ([], ["--corrected"])
+            ]
+            assert before == [0, 5]
+            outcome = jet("restore", "pump/n", "--to", instant, "--corrected", "--dry-run", *where)
+            assert json.loads(outcome.out)["then"] == 5
+        done = jet("journal", "export", "log", "--rule", "pump/n", "--columns", "value,late")
+        assert [json.loads(line) for line in done.out.splitlines()] == [
+            {"value": 0},
+            {"value": 5, "late": True},
+            {"value": 1},
+        ]

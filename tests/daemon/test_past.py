@@ -229,9 +229,9 @@ def test_history(peer: jetbus.Peer, daemon: Daemon) -> None:
     daemon.await_empty()
     values = [("add", "0"), *[("change", str(n)) for n in range(1, 6)], ("remove", "5")]
     for limit in LIMITS:
-        received = rows(pages(peer, "history", "seq", path="a/x", limit=limit))
+        received = rows(pages(peer, "history", "offset", path="a/x", limit=limit))
         assert [(row["event"], row["value"]) for row in received] == values
-    (table,) = pages(peer, "history", "seq", path="a/x", since=instant())
+    (table,) = pages(peer, "history", "offset", path="a/x", since=instant())
     assert table.num_rows == 0
 
 
@@ -252,7 +252,9 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "seq is text": ("range", {"seq": "1"}, {"wrongType": "seq"}),
     "seq is true": ("range", {"seq": True}, {"wrongType": "seq"}),
     "seq is negative": ("range", {"seq": -1}, {"wrongType": "seq"}),
-    "seq is beyond all": ("history", {"path": "a", "seq": 1 << 63}, {"wrongType": "seq"}),
+    "seq is beyond all": ("range", {"seq": 1 << 63}, {"wrongType": "seq"}),
+    "offset is beyond all": ("history", {"path": "a", "offset": 1 << 63}, {"wrongType": "offset"}),
+    "late is a number": ("range", {"late": 1}, {"wrongType": "late"}),
     "seq before the first": ("range", {"seq": 0}, {"reason": "journalGone"}),
     "seqUntil is a fraction": ("range", {"seqUntil": 1.5}, {"wrongType": "seqUntil"}),
     "limit is negative": ("range", {"limit": -1}, {"wrongType": "limit"}),
@@ -1072,4 +1074,7 @@ def test_the_journal_keeps_what_owners_say(daemon: Daemon, directory: Path) -> N
             ("change", "3", 9, "uncertain"),
             ("past", "2.5", 7, None),
         ]
-        assert [row["unit"] for row in log.history("pump").to_pylist()] == ["rpm", "rpm", "Hz"]
+        history = log.history("pump").to_pylist()
+        assert [row["value"] for row in history] == ["1", "2", "2.5", "3"]
+        assert [row["late"] for row in history] == [False, False, True, False]
+        assert [row["unit"] for row in history if not row["late"]] == ["rpm", "rpm", "Hz"]

@@ -252,9 +252,13 @@ def test_history(journal: Journal) -> None:
     """The history of a path is its values with instants and peers, without the requests unless asked for."""
     path = next(event.path for event in EVENTS if event.event == "set") or ""
     wanted = [row for row in ROWS if row["path"] == path]
-    columns = ["ts", "seq", "event", "value", "peer", "source_ts", "quality", "unit"]
+    columns = ["ts", "seq", "event", "value", "peer", "source_ts", "quality", "late", "unit"]
     kinds = ("add", "change", "remove")
-    narrow = [{name: row[name] for name in columns[:-1]} | {"unit": None} for row in wanted if row["event"] in kinds]
+    narrow = [
+        {name: row[name] for name in columns[:-2]} | {"late": False, "unit": None}
+        for row in wanted
+        if row["event"] in kinds
+    ]
     assert journal.history(path, typed=False).to_pylist() == narrow
     assert journal.history(path, typed=False).column_names == columns
     assert journal.history(path).column_names == [*columns[:4], "num", "text", "flag", "json", *columns[4:]]

@@ -12,7 +12,7 @@ from support.journal_model import open_writer
 
 ENTRIES = [
     IndexEntry(1, 10, 1_000, 2_000, 464, 500, 0xFFFFFFFF),
-    IndexEntry(11, 1, 2_000, 2_000, 964, 120, 0),
+    IndexEntry(11, 1, 2_000, 2_000, 964, 120, 0, -7, 1_000),
     IndexEntry(12, 65_536, -5, 2**62, 1084, 2**40, 7),
 ]
 
@@ -21,7 +21,7 @@ def test_records_are_read_as_written(tmp_path: Path) -> None:
     """Records are of one size and keep all their fields, whatever their range."""
     path = tmp_path / f"{ENTRIES[0].seq_first:020}.index"
     path.write_bytes(pack(ENTRIES))
-    assert path.stat().st_size == 3 * RECORD_BYTES == 3 * 56
+    assert path.stat().st_size == 3 * RECORD_BYTES == 3 * 72
     assert read_index(path) == ENTRIES
     assert read_index(path, skip=2) == ENTRIES[2:]
     assert read_index(path, skip=3) == []

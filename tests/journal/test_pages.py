@@ -57,9 +57,9 @@ def read_tree(journal: Journal, cursors: PageCursors, *, caller: str = "") -> li
 def read_history(journal: Journal, cursors: PageCursors) -> list[str]:
     """Read the history of a path in pages of three rows."""
     values: list[str] = []
-    seq: int | None = 0
-    while seq is not None:
-        table, seq = read_page(write_history_page(journal, "s/0", seq=seq, limit=3, cursors=cursors))
+    offset: int | None = 0
+    while offset is not None:
+        table, offset = read_page(write_history_page(journal, "s/0", offset=offset, limit=3, cursors=cursors))
         values += table["value"].to_pylist()
     return values
 

@@ -325,7 +325,7 @@ def test_several_buses(tmp_path: Path) -> None:
         row["seq"] for row in wanted if row["path"] == path and row["event"] in ("add", "change", "remove")
     ]
     plain = journal.history(path, typed=False).column_names
-    assert plain == ["bus", *HISTORY, "unit"]
+    assert plain == ["bus", *HISTORY, "late", "unit"]
     at = plain.index("value") + 1
     assert list(received[0]) == [*plain[:at], *TYPED.names, *plain[at:]]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,12 @@ class MortalDaemon:
                     values[row["source_ts"]] = row["value"]
         return [values[ts] for ts in sorted(values)]
 
+    def history(self, path: str) -> list[str]:
+        """The values of a state in effective time, equal neighbours as one."""
+        rows = journal.open(self.directory).history(path).to_pylist()
+        assert [row["ts"] for row in rows] == sorted(row["ts"] for row in rows)
+        return [value for value, _ in groupby(row["value"] for row in rows if row["event"] != "remove")]
+
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[MortalDaemon]:
@@ -94,7 +101,7 @@ def test_a_killed_daemon_loses_nothing(mortal: MortalDaemon, tmp_path: Path, sch
         until(lambda: not len(peer.buffer or ()))
         assert peer.get("pump/n") == 699
         assert peer.buffer.gaps == []
-    assert mortal.recorded("pump/n") == [str(number) for number in range(700)]
+    assert mortal.recorded("pump/n") == mortal.history("pump/n") == [str(number) for number in range(700)]
 
 
 def test_an_asynchronous_owner(mortal: MortalDaemon) -> None:
@@ -161,8 +168,8 @@ def test_a_killed_owner_loses_nothing(mortal: MortalDaemon, tmp_path: Path) -> N
     assert mortal.recorded("pump/n") == [str(number) for number in range(51)]
 
 
-def test_repeated_values_are_recorded_once(tmp_path: Path) -> None:
-    """A value that arrived although its confirmation did not is not told to others again, nor recorded twice."""
+def test_repeated_values_count_once(tmp_path: Path) -> None:
+    """A value that arrived although its confirmation did not is not told to others again, nor twice in the history."""
     with running_daemon(journal=tmp_path / "log", journal_fsync="always") as daemon:
         with jetbus.Peer(daemon.url) as client, jetbus.Peer(daemon.url, buffer="memory") as peer:
             assert peer.buffer is not None
@@ -181,7 +188,12 @@ def test_repeated_values_are_recorded_once(tmp_path: Path) -> None:
             for batch in journal.open(tmp_path / "log").read(None, events=("change", "past"))
             for row in batch.to_pylist()
         ]
-        assert [(row["event"], row["value"]) for row in rows] == [("change", "1"), ("past", "0"), ("change", "2")]
+        assert [(row["event"], row["value"]) for row in rows if row["event"] == "change"] == [
+            ("change", "1"),
+            ("change", "2"),
+        ]
+        history = journal.open(tmp_path / "log").history("pump/n").to_pylist()
+        assert [row["value"] for row in history if row["event"] != "remove"] == ["0", "0", "1", "2"]
 
 
 def test_a_daemon_without_a_journal(caplog: pytest.LogCaptureFixture) -> None:

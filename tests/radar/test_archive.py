@@ -87,3 +87,34 @@ def test_older_points_over_the_bus(directory: Path) -> None:
         archive = BusArchive(f"jet://{daemon.listens['tcp']}", {})
         read_in_steps(archive)
         archive.close()
+
+
+@pytest.mark.parametrize("over_the_bus", [False, True], ids=["files", "bus"])
+def test_late_values_stand_where_they_belong(tmp_path: Path, over_the_bus: bool) -> None:
+    """A chart that is brought up to date, or moved, has values that came late in their places, and marks them."""
+    directory = tmp_path / "late"
+    with (
+        Daemon.start("--journal", str(directory)) as daemon,
+        jetbus.Peer(f"jet://{daemon.listens['tcp']}") as owner,
+    ):
+        speed = owner.add_state("speed", 0)
+        speed.change(1, ts=1_000_000)
+        owner.get("speed")  # a turn of the daemon, and so an instant, of its own
+        speed.change(5, ts=5_000_000)
+        owner.call("$jet/journal/offsets")
+        url = f"jet://{daemon.listens['tcp']}"
+        archive: Archive = BusArchive(url, {}) if over_the_bus else LocalArchive(directory)
+        cache = SeriesCache(archive)
+        assert [n for n in cache.load("speed", "", 0, FAR_US).numbers if n == n] == [0, 1, 5]
+        speed.change(3, ts=3_000_000, past=True)
+        owner.call("$jet/journal/offsets")
+        points = cache.load("speed", "", 0, FAR_US)
+        assert points.numbers.tolist() == [0, 1, 3, 5]
+        assert points.late is not None
+        assert points.late.tolist() == [False, False, True, False]
+        assert reduce_points(points, 0, FAR_US, 10)["late"].to_pylist() == [0, 0, 1, 0]
+        speed.change(2, ts=2_000_000, past=True)
+        owner.call("$jet/journal/offsets")
+        since_us = int(points.us[1])
+        assert cache.load("speed", "", since_us, FAR_US).numbers.tolist() == [0, 1, 2, 3, 5]
+        archive.close()

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from jetbus.radar.series import BANDS_MAX, Points, find_bands, join_points, make_points, reduce_points
 
 
-def points_of(rows: Sequence[tuple[int, str, str | None]], qualities: Sequence[str | None] = ()) -> Points:
+def points_of(
+    rows: Sequence[tuple[int, str, str | None]], qualities: Sequence[str | None] = (), late: Sequence[bool] = ()
+) -> Points:
     """Make points of (microseconds, event, JSON text)."""
     instants = [datetime.fromtimestamp(us / 1e6, UTC) for us, _event, _value in rows]
     columns: dict[str, Any] = {
@@ -22,6 +24,7 @@ def points_of(rows: Sequence[tuple[int, str, str | None]], qualities: Sequence[s
         "event": pa.array([event for _us, event, _value in rows], pa.string()),
         "value": pa.array([value for _us, _event, value in rows], pa.string()),
         "quality": pa.array(list(qualities) or [None] * len(rows), pa.string()),
+        "late": pa.array(list(late) or [False] * len(rows), pa.bool_()),
     }
     return make_points(pa.table(columns), 0, len(rows) + 1)
 
@@ -87,6 +90,7 @@ def test_other_values_make_bands() -> None:
         "value": ['"a"', "true", None, '"a"'],
         "count": [2, 1, 1, 1],
         "bad": [0, 0, 0, 0],
+        "late": [0, 0, 0, 0],
     }
 
 
@@ -99,6 +103,7 @@ def test_bands_of_bad_quality() -> None:
         "value": ["true", "true", "true"],
         "count": [1, 2, 2],
         "bad": [0, 2, 0],
+        "late": [0, 0, 0],
     }
 
 
@@ -124,3 +129,13 @@ def test_bad_quality_is_counted() -> None:
     points = points_of(rows, qualities)
     assert reduce_points(points, 0, 6, 10)["bad"].to_pylist() == [0, 0, 1, 1, 0, 0]
     assert reduce_points(join_points([points, points_of([(7, "change", "1")])]), 0, 8, 1)["bad"].to_pylist() == [2]
+
+
+def test_late_values_are_counted() -> None:
+    """A bucket and a band say how many of their values came late."""
+    points = points_of(
+        [(us, "past" if us > 1 else "change", str(us)) for us in range(4)], late=[False] * 2 + [True] * 2
+    )
+    assert reduce_points(points, 0, 6, 10)["late"].to_pylist() == [0, 0, 1, 1]
+    assert reduce_points(join_points([points, points_of([(7, "change", "1")])]), 0, 8, 1)["late"].to_pylist() == [2]
+    assert find_bands(points, 0, 8)["late"].to_pylist() == [0, 0, 1, 1]

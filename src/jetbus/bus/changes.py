@@ -78,11 +78,10 @@ class Changes:
         self._check_quality(quality)
         if read_past(meta) and value is not None:
             then = as_json(element, value)
-            if is_past(element.meta, source_us):
+            if is_past(element.meta, source_us) or is_repeated(element, then, source_us, quality):
                 if self._bus.record is not None:
+                    # A repeated value, too: the present one may have come with an add, long after its time.
                     self._bus.record.append_described(element.path, then, element.owner.label, source_us, quality, True)
-                value = None
-            elif is_repeated(element, then, source_us, quality):
                 value = None
         if params.schema:
             if element.owner.dialect.has_nodes and params.schema[:1] not in b'"{':

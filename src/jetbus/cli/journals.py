@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from jetbus.journal.segment import JournalRow
     from jetbus.peer.simple import SimplePeer
 
+corrected_option = click.option(
+    "--corrected", is_flag=True, help="what was true, with values that came late, instead of what the bus showed"
+)
 journal_option = click.option(
     "--journal",
     "-j",
@@ -95,7 +98,7 @@ until_option = click.option(
 )
 
 
-STAMPS = ("unit", "quality", "source_ts")
+STAMPS = ("unit", "quality", "source_ts", "late")
 """Members of a record that most states do not have; they get a column only where at least one has them."""
 
 
@@ -113,17 +116,25 @@ class BusSources:
         """Return a range of time as each bus has it."""
         return {bus: source.pin(since, until) for bus, source in self._sources.items()}
 
-    def as_of(self, instant: str, rules: Sequence[str] = ()) -> Rows:
-        """Return the states and methods that existed at an instant and match one of the rules, or all of them."""
+    def as_of(self, instant: str, rules: Sequence[str] = (), *, corrected: bool = False) -> Rows:
+        """Return the states and methods that existed at an instant and match one of the rules, or all of them.
+
+        With ``corrected``, values that came late are among them.
+        """
         found: dict[tuple[str | None, str], JournalRow] = {}
         for bus, span in self.pin(instant).items():
             for rule in map(read_rule, rules or ("**",)):
-                table = self._sources[bus].read_tree_at(span.make_place(instant), rule if rules else None)
+                source, wanted = self._sources[bus], rule if rules else None
+                if corrected:
+                    present = span._replace(since_us=None) if instant == "now" else span
+                    table = source.read_corrected_tree(present, wanted)
+                else:
+                    table = source.read_tree_at(span.make_place(instant), wanted)
                 found |= {(bus, row["path"]): row for row in self._name_bus(bus, table)}
         return list(found.values())
 
     def history(self, rule: str, spans: Mapping[str | None, PinnedRange]) -> Rows:
-        """Return the adds, changes and removes of all paths that match a rule, oldest first, with path and unit."""
+        """Return adds, changes, removes and late values of all paths that match a rule, oldest first."""
         tables = {bus: self._sources[bus].read_history(span, read_rule(rule)) for bus, span in spans.items()}
         return [row for bus, table in tables.items() for row in self._name_bus(bus, table)]
 
@@ -145,10 +156,13 @@ class BusSources:
         if problem is not None:
             raise problem
 
-    def read_before(self, row: JournalRow, path: str) -> Rows:
-        """Return the state at a path just before a row of its history; no row if it did not exist."""
-        bus = row.get("bus")
-        return self._name_bus(bus, self._sources[bus].read_tree_at({"seq": row["seq"] - 1}, make_rule(equals=path)))
+    def read_before(self, bus: str | None, span: PinnedRange, path: str) -> Rows:
+        """Return the state at a path just before a range; no row if it did not exist, or if that is not known."""
+        before = span._replace(since_us=(span.since_us or 0) - 1)
+        try:
+            return self._name_bus(bus, self._sources[bus].read_corrected_tree(before, make_rule(equals=path)))
+        except JournalGone:
+            return []
 
     def read_cuts(self, spans: Mapping[str | None, PinnedRange]) -> dict[str | None, list[tuple[int, int]]]:
         """Return the cuts of each bus: the seq of each, and the last instant before it at which values were known."""
@@ -279,5 +293,5 @@ def insert_stamps(columns: Sequence[str], present: Collection[str]) -> list[str]
     ['path', 'value', 'unit', 'ts', 'source_ts']
     """
     at = columns.index("value") + 1
-    unit, quality, source_ts = ([name] if name in present else [] for name in STAMPS)
-    return [*columns[:at], *unit, *quality, *columns[at:], *source_ts]
+    unit, quality, source_ts, late = ([name] if name in present else [] for name in STAMPS)
+    return [*columns[:at], *unit, *quality, *columns[at:], *source_ts, *late]

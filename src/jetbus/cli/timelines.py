@@ -36,8 +36,8 @@ class Timeline:
         """Return the readings of the state's history, with a reading of None at each cut of its bus."""
         ordered = [(row["seq"], self._to_reading(row)) for row in rows]
         ordered += [(seq, Reading(at_us, None)) for seq, at_us in cuts]
-        # By seq, the order in which things happened; several events may have the same time.
-        ordered.sort(key=lambda entry: entry[0])
+        # Several events may have the same time; then by seq, the order in which they came.
+        ordered.sort(key=lambda entry: (entry[1].at_us, entry[0]))
         return [*self._read_before(rows[0]), *(reading for _, reading in ordered)]
 
     def _read_before(self, first: JournalRow) -> Iterator[Reading]:
@@ -45,7 +45,7 @@ class Timeline:
         # If its rows start with an add, a state did not exist before.
         since_us = self._span.since_us
         if since_us is not None and first["event"] != "add":
-            for row in self._source.read_before(first, self._path):
+            for row in self._source.read_before(first.get("bus"), self._span, self._path):
                 if self._counts(row) and not _is_bad(row):
                     yield Reading(max(since_us, read_instant(row["ts"])), decode_value(row), arrived=False)
 

@@ -179,6 +179,7 @@ class JournalApi:
             columns=args.names("columns", SCHEMA.names),
             events=args.names("events", EVENTS),
             always=args.names("always", EVENTS),
+            late=args.flag("late"),
             limit=args.limit(),
         )
         return binary.encode_typed_body(ARROW, page)
@@ -210,7 +211,7 @@ class JournalApi:
             path,
             args.get("since"),
             args.get("until"),
-            seq=args.number("seq") or 0,
+            offset=args.number("offset") or 0,
             limit=args.limit(),
             cursors=self._cursors,
             caller=args.caller,
@@ -294,9 +295,13 @@ class Replay:
         return [event for _, event in events]
 
     def _read(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        seqs = {"seq": self._next_seq, "seq_until": self._last_seq + 1}
         return self._api.journal.read(
-            self._rule, **seqs, columns=columns, events=REPLAYED_EVENTS, always=CLEARING_EVENTS
+            self._rule,
+            seq=self._next_seq,
+            seq_until=self._last_seq + 1,
+            columns=columns,
+            events=REPLAYED_EVENTS,
+            always=CLEARING_EVENTS,
         )
 
 
@@ -330,6 +335,13 @@ class MethodArgs:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 63:
             raise WrongType(name)
         return number
+
+    def flag(self, name: str) -> bool:
+        """Return an argument that must be true or false; False if it was not sent."""
+        flag = self._args.get(name, False)
+        if not isinstance(flag, bool):
+            raise WrongType(name)
+        return flag
 
     def limit(self) -> int:
         """Return the number of rows of a page: the requested number, but no more than ``ROWS_MAX``."""

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from jetbus.journal.events import CLEARING_EVENTS
 from jetbus.journal.instants import write_instant
-from jetbus.journal.segment import END_OF_STREAM, EVENTS, KINDS, PLAIN, SCHEMA, STAMPED, Layout
+from jetbus.journal.segment import END_OF_STREAM, EVENTS, KINDS, NO_LATE_US, PLAIN, SCHEMA, STAMPED, Layout
 
 BATCH_EVENTS_MAX = 65_536
 """Events in a record batch, at most."""
@@ -137,6 +137,15 @@ class PendingEvents:
         # The last run may have no events yet.
         instant_us = self.instants[-2 if self.starts[-1] == count else -1]
         return self.specials[-1].event if is_special else "change", path, value, instant_us
+
+    @property
+    def late_us(self) -> tuple[int, int]:
+        """The first and the last instant of the values of the past among these events."""
+        if not self.stamps:
+            return NO_LATE_US
+        late = {special.row for special in self.specials if special.event == "past"}
+        found = [stamp.source_us for stamp in self.stamps if stamp.row in late and stamp.source_us is not None]
+        return (min(found), max(found)) if found else NO_LATE_US
 
     def start_run(self, now_us: int) -> None:
         """Give all events appended from now on this instant."""

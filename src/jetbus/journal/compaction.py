@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
 from jetbus.journal.filters import EventFilter
+from jetbus.journal.index import find_late_us
 from jetbus.journal.instants import US_PER_S, wall_clock_us
 from jetbus.journal.journal_errors import JournalError, JournalInUse
 from jetbus.journal.log import Log, SegmentPiece
@@ -276,7 +277,8 @@ def _write(folder: Path, table: pa.Table, report: OnStep) -> Span:
     for parent in (file.parent, file.parent.parent, folder):
         sync_directory(parent)
     report(f"wrote {file.name}")
-    return Span(str(file.relative_to(folder)), first, last, ts_min_us, ts_max_us, file.stat().st_size)
+    name, size_bytes = str(file.relative_to(folder)), file.stat().st_size
+    return Span(name, first, last, ts_min_us, ts_max_us, size_bytes, *find_late_us(table))
 
 
 def _sweep(folder: Path, report: OnStep) -> None:

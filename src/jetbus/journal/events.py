@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TREE_EVENTS = ("add", "change", "remove")
 """Events of elements and their values."""
+VALUE_EVENTS = (*TREE_EVENTS, "past")
+"""Events of a history: those and late values, which come as ``past``."""
 CUTS = ("stop", "start", "gap")
 """Events after which no value of any path is known until the path is added again.
 

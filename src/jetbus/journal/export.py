@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jetbus.journal.effective import LATE
 from jetbus.journal.reader import Journal
 from jetbus.journal.recorded_units import UNIT
 from jetbus.journal.typed import TYPED
@@ -34,7 +35,7 @@ SCHEMAS_BYTES_MAX = 4 << 20
 
 def make_schema(journal: Journal, columns: Iterable[str], elements: pa.Table) -> pa.Schema:
     """Return the schema of a file with these columns, with the descriptions of the elements in its field ``value``."""
-    every = pa.schema([*journal.schema, UNIT, *TYPED])
+    every = pa.schema([*journal.schema, LATE, UNIT, *TYPED])
     schema = pa.schema([every.field(name) for name in columns])
     at = schema.get_field_index("value")
     described = elements.filter(elements["schema"].is_valid())

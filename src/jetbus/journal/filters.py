@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -140,6 +140,19 @@ def mask_values(rule: Rule, values: pa.Array) -> pa.BooleanArray:
     return _test_distinct(values, test_each)
 
 
+class Instants(Protocol):
+    """First and last instants of a piece of the log: of its events, and of its values of the past."""
+
+    @property
+    def ts_min_us(self) -> int: ...
+    @property
+    def ts_max_us(self) -> int: ...
+    @property
+    def late_min_us(self) -> int: ...
+    @property
+    def late_max_us(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class LogRange:
     """A part of the log by seqs and by instants; the starts are included, the ends are not."""
@@ -148,14 +161,24 @@ class LogRange:
     seq_until: int = 1 << 62
     since_us: int = -(1 << 62)
     until_us: int = 1 << 62
+    is_late: bool = False
+    """True if the instants are those that owners gave their values of the past, and only these are wanted."""
 
-    def touches(self, first: int, last: int, ts_min_us: int, ts_max_us: int) -> bool:
+    def touches(self, first: int, last: int, instants: Instants) -> bool:
         """Return whether a piece of the log can have events in this range."""
-        return first < self.seq_until and last >= self.seq and ts_min_us < self.until_us and ts_max_us >= self.since_us
+        first_us, last_us = self.select_instants(instants)
+        return first < self.seq_until and last >= self.seq and first_us < self.until_us and last_us >= self.since_us
 
-    def holds(self, first: int, last: int, ts_min_us: int, ts_max_us: int) -> bool:
+    def holds(self, first: int, last: int, instants: Instants) -> bool:
         """Return whether all events of a piece of the log are in this range."""
-        return first >= self.seq and last < self.seq_until and ts_min_us >= self.since_us and ts_max_us < self.until_us
+        first_us, last_us = self.select_instants(instants)
+        return first >= self.seq and last < self.seq_until and first_us >= self.since_us and last_us < self.until_us
+
+    def select_instants(self, instants: Instants) -> tuple[int, int]:
+        """Return the first and the last of the instants that are compared with this range."""
+        if self.is_late:
+            return instants.late_min_us, instants.late_max_us
+        return instants.ts_min_us, instants.ts_max_us
 
 
 EVERYTHING = LogRange()
@@ -200,9 +223,13 @@ class EventFilter:
         ]
 
     @property
+    def _time_column(self) -> str:
+        return "source_ts" if self.within.is_late else "ts"
+
+    @property
     def columns(self) -> list[str]:
         """All columns that the filter needs."""
-        ends = ["seq", "ts"] if self.within != EVERYTHING else []
+        ends = ["seq", self._time_column] if self.within != EVERYTHING else []
         return [*ends, *self.first_columns, *(["value"] if self.looks_at_values else [])]
 
     def mask_by_first_columns(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
@@ -235,7 +262,9 @@ class EventFilter:
         if batch.num_rows == 0 or within == EVERYTHING:
             return []
         # Most batches lie within the range, and comparing their ends is cheaper than masking every row.
-        seq, ts = batch.column("seq"), batch.column("ts")
+        if batch.schema.get_field_index(self._time_column) < 0:  # a file without any values of the past
+            return [pa.nulls(batch.num_rows, pa.bool_()).fill_null(False)]
+        seq, ts = batch.column("seq"), batch.column(self._time_column)
         ends = pc.min_max(seq).as_py()
         if ends["min"] < within.seq:
             tests.append(pc.greater_equal(seq, within.seq))
@@ -243,10 +272,10 @@ class EventFilter:
             tests.append(pc.less(seq, within.seq_until))
         ts = ts.cast(pa.int64())
         ends = pc.min_max(ts).as_py()
-        if ends["min"] < within.since_us:
-            tests.append(pc.greater_equal(ts, within.since_us))
-        if ends["max"] >= within.until_us:
-            tests.append(pc.less(ts, within.until_us))
+        if ends["min"] is None or ends["min"] < within.since_us:
+            tests.append(pc.fill_null(pc.greater_equal(ts, within.since_us), False))
+        if ends["max"] is None or ends["max"] >= within.until_us:
+            tests.append(pc.fill_null(pc.less(ts, within.until_us), False))
         return tests
 
 

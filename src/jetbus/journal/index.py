@@ -1,7 +1,8 @@
 """The index of a segment: one record of fixed size per record batch, in the order of the batches.
 
 Arrow IPC has neither checksums nor a way to find a batch without reading everything before it. An index record has
-both: the position and the CRC-32 of its batch, and a checksum of itself. It is written after its batch, so **every
+both: the position and the CRC-32 of its batch, and a checksum of itself. It also has the instants of the batch and,
+apart from them, those of its late values, which may have come long after. It is written after its batch, so **every
 batch in the index is complete**. Readers use these batches and ignore the bytes after them; records count up to the
 first one that is damaged or cut.
 
@@ -27,14 +28,17 @@ from typing import NamedTuple
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
 from jetbus.journal.journal_errors import JournalError
 from jetbus.journal.segment import (
     END_OF_STREAM,
     EVENTS,
+    NO_LATE_US,
     PLAIN,
     SCHEMA,
+    STAMPED,
     Layout,
     Segment,
     find_layout,
@@ -43,7 +47,7 @@ from jetbus.journal.segment import (
     read_regular,
 )
 
-_FIELDS = struct.Struct("<6qI")
+_FIELDS = struct.Struct("<6qI2q")
 _OWN_CRC = struct.Struct("<I")
 RECORD_BYTES = _FIELDS.size + _OWN_CRC.size
 PARSED_ENTRIES_MAX = 100_000
@@ -62,6 +66,9 @@ class IndexEntry(NamedTuple):
     length: int
     crc: int
     """CRC-32 of the bytes of the batch."""
+    late_min_us: int = NO_LATE_US[0]
+    """First instant, by the owners, of its values of the past."""
+    late_max_us: int = NO_LATE_US[1]
 
     @property
     def seq_last(self) -> int:
@@ -303,9 +310,17 @@ def _read_batch(data: memoryview, start: int, layout: Layout) -> IndexEntry | No
             return None
         instants = batch.column("ts").cast(pa.int64())
         seq, ts_us = batch.column("seq")[0].as_py(), (instants[0].as_py(), instants[-1].as_py())
-        return IndexEntry(seq, len(batch), *ts_us, start, end - start, crc32(data[start:end]))
+        late_us = find_late_us(batch) if layout is STAMPED else NO_LATE_US
+        return IndexEntry(seq, len(batch), *ts_us, start, end - start, crc32(data[start:end]), *late_us)
     except _UNREADABLE:
         return None
+
+
+def find_late_us(events: pa.RecordBatch | pa.Table) -> tuple[int, int]:
+    """Return the first and the last instant of the values of the past among some events."""
+    late = events["source_ts"].filter(pc.equal(events["event"], "past"))
+    ends = pc.min_max(late.cast(pa.int64())).as_py()
+    return NO_LATE_US if ends["min"] is None else (ends["min"], ends["max"])
 
 
 def _is_plausible(batch: pa.RecordBatch) -> bool:

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from jetbus.journal.directory import read_identity
 from jetbus.journal.expansion import BATCH_BYTES_MAX, measure_batch
-from jetbus.journal.filters import EVERYTHING, EventFilter, LogRange
+from jetbus.journal.filters import EVERYTHING, EventFilter, Instants, LogRange
 from jetbus.journal.index import PARSED_INDEXES, IndexEntry, complete_entries
 from jetbus.journal.instants import Instant, read_instant, wall_clock_us
 from jetbus.journal.journal_errors import JournalDamaged, JournalError, JournalGone
@@ -62,13 +62,11 @@ OnLoss = Callable[[JournalDamaged | JournalGone], None]
 """Callback that receives the error for events that cannot be read."""
 
 
-class Piece(Protocol):
+class Piece(Instants, Protocol):
     """A part of the log in one file: a span or a segment."""
 
     first: int
     last: int
-    ts_min_us: int
-    ts_max_us: int
     bytes: int
 
     def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
@@ -83,6 +81,7 @@ class SpanPiece:
         self.span = span
         self.first, self.last = span.first, span.last
         self.ts_min_us, self.ts_max_us = span.ts_min_us, span.ts_max_us
+        self.late_min_us, self.late_max_us = span.late_min_us, span.late_max_us
         self.bytes = span.bytes
 
     def read(self, columns: list[str], event_filter: EventFilter) -> Generator[pa.RecordBatch]:
@@ -100,6 +99,20 @@ class SegmentPiece:
         self.first, self.last = entries[0].seq_first, entries[-1].seq_last
         self.ts_min_us, self.ts_max_us = entries[0].ts_min_us, entries[-1].ts_max_us
         self.bytes = entries[-1].end
+
+    @property
+    def late_min_us(self) -> int:
+        return self._late_us[0]
+
+    @property
+    def late_max_us(self) -> int:
+        return self._late_us[1]
+
+    @cached_property
+    def _late_us(self) -> tuple[int, int]:
+        # Only queries for late values ask, and a growing segment has a new piece each time.
+        entries = self.entries
+        return min(entry.late_min_us for entry in entries), max(entry.late_max_us for entry in entries)
 
     @property
     def entries(self) -> list[IndexEntry]:
@@ -120,7 +133,8 @@ class SegmentPiece:
             for run in _group_entries(self._touched(event_filter.within)):
                 begin, end = run[0], run[-1]
                 # The index proves that all events are in range, so their rows need not be compared.
-                whole = event_filter.within.holds(begin.seq_first, end.seq_last, begin.ts_min_us, end.ts_max_us)
+                within, ends = event_filter.within, run if event_filter.within.is_late else (begin, end)
+                whole = all(within.holds(begin.seq_first, end.seq_last, entry) for entry in ends)
                 wanted = event_filter.with_range(EVERYTHING) if whole else event_filter
                 yield from _join_small(_read_run(file.fileno(), self.segment.path, layout, run, columns, wanted))
 
@@ -129,11 +143,7 @@ class SegmentPiece:
         entries = self.entries
         begin = max(0, bisect_right(entries, within.seq, key=lambda entry: entry.seq_first) - 1)
         end = bisect_right(entries, within.seq_until - 1, key=lambda entry: entry.seq_first)
-        return [
-            entry
-            for entry in entries[begin:end]
-            if within.touches(entry.seq_first, entry.seq_last, entry.ts_min_us, entry.ts_max_us)
-        ]
+        return [entry for entry in entries[begin:end] if within.touches(entry.seq_first, entry.seq_last, entry)]
 
 
 def _group_entries(entries: list[IndexEntry]) -> Iterator[list[IndexEntry]]:
@@ -388,7 +398,7 @@ class Log:
         piece: Piece, cursor: Cursor, columns: list[str], event_filter: EventFilter
     ) -> Iterator[pa.RecordBatch]:
         within = replace(event_filter.within, seq=max(event_filter.within.seq, cursor.next_seq))
-        if within.touches(piece.first, piece.last, piece.ts_min_us, piece.ts_max_us):
+        if within.touches(piece.first, piece.last, piece):
             with closing(piece.read(columns, event_filter.with_range(within))) as batches:
                 for batch in batches:
                     cursor.strict = True
@@ -451,7 +461,11 @@ def _report(loss: JournalDamaged | JournalGone, on_loss: OnLoss | None) -> None:
 
 def _skips_events(within: LogRange, seq: int, passed_us: int | None, piece: Piece) -> bool:
     """Return whether events of a range may be missing between a seq and the next piece."""
-    return passed_us is not None and within.touches(seq, piece.first - 1, passed_us, piece.ts_min_us)
+    if passed_us is None:
+        return False
+    # Nobody knows of which time the values of the past in a hole were; those that came in the range count.
+    hole = IndexEntry(seq, piece.first - seq, passed_us, piece.ts_min_us, 0, 0, 0, passed_us, piece.ts_min_us)
+    return within.touches(hole.seq_first, hole.seq_last, hole)
 
 
 def _find_seq(piece: SpanPiece | SegmentPiece, instant_us: int) -> int:

@@ -1,8 +1,8 @@
 """Pages of a journal, for readers without access to its files: Arrow streams of limited length.
 
-The metadata of a page's schema say how to ask for the next one. ``next`` is a ``seq`` for events and for the history of
-a path, an ``offset`` for a tree. A page of events always has it: at the end of the log it is the seq of the next event
-to come. The last page of a tree or a history has none.
+The metadata of a page's schema say how to ask for the next one. ``next`` is a ``seq`` for events, and an ``offset`` for
+a tree and for the history of a path, which is not in order of seq. A page of events always has it: at the end of the
+log it is the seq of the next event to come. The last page of a tree or a history has none.
 
 Events are paged by seq, and each page reads only its own part of the log. A tree or a history is computed as a whole,
 so computing it again for every page would take quadratic time. ``PageCursors`` keeps the rest of such a table until
@@ -110,6 +110,7 @@ def write_events_page(
     columns: Sequence[str] | None = None,
     events: Iterable[str] | None = None,
     always: Iterable[str] | None = None,
+    late: bool = False,
     limit: int = ROWS_MAX,
 ) -> bytes:
     """Return a page of the events of a journal over one bus, in order of seq."""
@@ -118,7 +119,7 @@ def write_events_page(
     # The seq of the last row says where the next page starts, so it is read even if the caller does not want it.
     read_columns = None if columns is None else list(dict.fromkeys([*columns, "seq"]))
     parts, rows, size_bytes, next_seq = [], 0, 0, end
-    found = journal.read(rule, since, until, seq=seq, seq_until=end, columns=read_columns, events=events, always=always)
+    found = journal.read(rule, since, until, seq, end, columns=read_columns, events=events, always=always, late=late)
     for batch in found:
         part = batch.slice(0, limit - rows)
         parts.append(part)
@@ -166,23 +167,22 @@ def write_history_page(
     since: Instant | None = None,
     until: Instant | None = None,
     *,
-    seq: int = 0,
+    offset: int = 0,
     limit: int = ROWS_MAX,
     cursors: PageCursors | None = None,
     caller: Hashable = None,
 ) -> bytes:
-    """Return a page of the values of one path over time, from a seq on."""
+    """Return a page of the values of one path over time."""
     cursors = PageCursors() if cursors is None else cursors
     key = ("history", caller, path, repr(since), repr(until))
-    remainder = cursors.take((key, seq)) if seq else None
+    remainder = cursors.take((key, offset)) if offset else None
     if remainder is None:
         history = journal.history(path, since, until, typed=False, missing_ok=True)
-        history = history.filter(pc.greater_equal(history["seq"], seq))
-        remainder = Remainder(history, history.num_rows)
+        remainder = Remainder(history.slice(offset), history.num_rows)
     page, rest = _split(remainder.rows, limit)
     metadata = {}
     if rest.num_rows:
-        metadata[NEXT] = rest["seq"][0].as_py()
+        metadata[NEXT] = offset + page.num_rows
         cursors.put((key, metadata[NEXT]), Remainder(rest, remainder.total))
     return _encode_page(page, metadata)
 

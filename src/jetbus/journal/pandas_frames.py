@@ -35,6 +35,7 @@ from jetbus.journal.source import (
     list_paths,
     pin,
     read_all,
+    read_corrected_tree,
     read_cuts,
     read_span,
 )
@@ -123,7 +124,7 @@ def read_frame(
     before: dict[str, dict[str, Any]] = {}
     rows: dict[int, dict[str, Any]] = {}
     for rule in rules:
-        tree = yield from read_all(Pager("as_of", {"instant": within.since_us or 0}, rule))
+        tree = yield from read_corrected_tree(within._replace(since_us=within.since_us or 0), rule)
         found = yield from read_span(within, rule)
         if not tree.num_rows and not found.num_rows:
             known = yield from read_all(Pager("as_of", {"seq": within.seq_until - 1}))
@@ -190,8 +191,8 @@ def _hold(timeline: list[tuple[int, int, Json]], cuts: list[tuple[int, int]], gr
     import numpy as np
     import pandas as pd
 
-    # By seq, the order in which things happened; several events may have the same time.
-    ordered = sorted([*timeline, *((seq, at_us, None) for seq, at_us in cuts)], key=lambda entry: entry[0])
+    # Several events may have the same time; then by seq, the order in which they came.
+    ordered = sorted([*timeline, *((seq, at_us, None) for seq, at_us in cuts)], key=lambda entry: (entry[1], entry[0]))
     values = [value for _, _, value in ordered]
     at = np.searchsorted(np.array([at_us for _, at_us, _ in ordered], dtype=np.int64), grid_us, side="right") - 1
     dtype = _find_dtype({type(value) for value in values if value is not None})

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from jetbus.journal.events import CLEARING_EVENTS
 from jetbus.journal.filters import EventFilter, match_any
 from jetbus.journal.journal_errors import JournalDamaged, NotAJournal
-from jetbus.journal.segment import SCHEMA, STAMPS, fill_columns, open_regular, read_json, replace_file
+from jetbus.journal.segment import NO_LATE_US, SCHEMA, STAMPS, fill_columns, open_regular, read_json, replace_file
 from jetbus.rules import Rule
 
 MANIFEST_FILE = "manifest.json"
@@ -43,6 +43,9 @@ class Span:
     ts_min_us: int
     ts_max_us: int
     bytes: int
+    late_min_us: int = NO_LATE_US[0]
+    """First instant, by the owners, of its values of the past."""
+    late_max_us: int = NO_LATE_US[1]
 
 
 @dataclass(frozen=True)

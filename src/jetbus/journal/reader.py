@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -25,7 +26,8 @@ import pyarrow.compute as pc
 
 from jetbus.journal import snapshots
 from jetbus.journal.directory import read_heartbeat
-from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
+from jetbus.journal.effective import LATE
+from jetbus.journal.events import CLEARING_EVENTS, VALUE_EVENTS
 from jetbus.journal.filters import EventFilter, LogRange, RuleLike, to_rule
 from jetbus.journal.instants import Instant, write_instant
 from jetbus.journal.journal_errors import (
@@ -47,11 +49,20 @@ from jetbus.journal.recorded_units import (
     list_elements,
 )
 from jetbus.journal.segment import EVENTS, SCHEMA
-from jetbus.journal.source import AskedAt, FolderAnswers, check_begin, check_matches, run_query
+from jetbus.journal.source import (
+    AskedAt,
+    FolderAnswers,
+    PinnedRange,
+    check_begin,
+    check_matches,
+    read_corrected_tree,
+    read_effective,
+    run_query,
+)
 from jetbus.journal.stats import Stats, collect_stats
 from jetbus.journal.tree import TREE, diff_trees
 from jetbus.journal.typed import add_typed_columns
-from jetbus.rules import Rule
+from jetbus.rules import EVERYTHING, Rule
 from jetbus.rules import rule as make_rule
 
 if TYPE_CHECKING:
@@ -150,20 +161,23 @@ class Journal:
         columns: Sequence[str] | None = None,
         events: Iterable[str] | None = None,
         always: Iterable[str] | None = None,
+        *,
+        late: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield events as record batches, up to the last one committed now; with a rule, events of matching paths.
 
         ``events`` selects kinds of events. Those of ``always`` are returned whether or not the rule matches, such as
-        ``start`` without a path. Raises ``JournalGone`` if ``seq``, or an event after one already returned, was
-        dropped.
+        ``start`` without a path. With ``late``, only values of the past are returned, and ``since`` and ``until`` are
+        compared with the times that their owners gave them, whenever they came. Raises ``JournalGone`` if ``seq``, or
+        an event after one already returned, was dropped.
         """
         wanted = self._columns(columns)
-        kinds, unconditional = _check_events(events), _check_events(always) or []
+        kinds, unconditional = _check_events(["past"] if late else events), _check_events(always) or []
         if kinds is not None:
             kinds += [kind for kind in unconditional if kind not in kinds]
         wanted_rule = to_rule(rule)
         # Resolved before the first event is read: "-2h" means the same for all of them.
-        ranges = {bus: self._range(bus, since, until, seq, seq_until) for bus in self._logs}
+        ranges = {bus: replace(self._range(bus, since, until, seq, seq_until), is_late=late) for bus in self._logs}
         return chain.from_iterable(
             self._read_bus(
                 bus, wanted, EventFilter(wanted_rule, kinds, within, always=unconditional), strict=seq is not None
@@ -275,19 +289,25 @@ class Journal:
         *,
         seq: Seqs | None = None,
         missing_ok: bool = False,
+        corrected: bool = False,
     ) -> pa.Table:
         """Return the tree at an instant or just after a seq, by default now, in order of creation.
+
+        It is what the bus showed. With ``corrected``, it is what was true: with the values that came late.
 
         Raises ``BeforeJournal`` for an instant before the first event, and ``NotRecorded`` if no path matches the rule;
         with ``missing_ok`` the tree is empty then.
 
         Columns: path, kind, value, peer (the owner), detail (of its add, or of its last describe), ts and seq (of its
-        last value), created_seq, source_ts and quality (of its last value), unit.
+        last value), created_seq, source_ts and quality (of its last value), unit, and late if ``corrected``.
         """
         made = to_rule(rule)
         trees = []
         for bus, log in self._logs.items():
-            tree = add_unit_column(self._tree(bus, log, instant, seq, made))
+            if corrected:
+                tree = self._corrected_tree(bus, log, instant, seq, made)
+            else:
+                tree = add_unit_column(self._tree(bus, log, instant, seq, made))
             trees.append(self._add_bus_column_to_table(bus, tree))
         tree = pa.concat_tables(trees).combine_chunks() if self._many else trees[0]
         if not missing_ok:
@@ -327,30 +347,30 @@ class Journal:
         since: Instant | None = None,
         until: Instant | None = None,
         *,
-        events: Iterable[str] = TREE_EVENTS,
+        events: Iterable[str] = VALUE_EVENTS,
         typed: bool = True,
         missing_ok: bool = False,
     ) -> pa.Table:
-        """Return the values of one path over time; none if it did not change in that time.
+        """Return the values of one path over time, in effective time; none if it did not change in that time.
 
         Raises ``NotRecorded`` for a path that did not exist then, and ``BeforeJournal`` for a range that ends before
         the first event; with ``missing_ok`` there are no rows then.
 
-        Columns: ts, seq, event, value, num, text, flag, json, peer, source_ts, quality, unit. A value is JSON text in
-        ``value``, and in the column of its type; ``typed=False`` leaves those out. ``events`` selects other kinds of
-        events, such as ``set``, ``call`` or ``past``.
+        Columns: ts, seq, event, value, num, text, flag, json, peer, source_ts, quality, late, unit. A value is JSON
+        text in ``value``, and in the column of its type; ``typed=False`` leaves those out. ``late`` is true for values
+        that came late; they are events ``past``. ``events`` selects other kinds of events, such as ``set`` or ``call``.
         """
         rule, wanted = make_rule(equals=path), _check_events(events) or []
         kinds = list(dict.fromkeys([*wanted, *DESCRIBING_EVENTS]))
         found = []
-        for bus in self._logs:
-            filtered = EventFilter(rule, kinds, self._range(bus, since, until, None, None))
-            batches = self._read_bus(bus, [*HISTORY, "detail"], filtered, strict=False)
-            schema = pa.schema([SCHEMA.field(name) for name in [*HISTORY, "detail"]])
-            rows = pa.Table.from_batches(batches, schema).combine_chunks()
+        for bus, journal in self.split().items():
+            within = self._range(bus, since, until, None, None)
+            params = {"seqUntil": self._logs[bus].view().last + 1, "columns": [*HISTORY, "path", "detail"]}
+            params |= {"since": within.since_us, "until": within.until_us, "events": kinds}
+            rows = run_query(read_effective(params, rule), FolderAnswers(journal)).drop_columns(["path"])
             rows = add_units_over_time(rows, self._detail_before(bus, rule, rows))
             rows = rows.filter(pc.is_in(rows["event"], value_set=pa.array(wanted, pa.string())))
-            found.append(self._add_bus_column_to_table(bus, rows.select([*HISTORY, UNIT.name])))
+            found.append(self._add_bus_column_to_table(bus, rows.select([*HISTORY, LATE.name, UNIT.name])))
         table = pa.concat_tables(found).combine_chunks() if self._many else found[0]
         if not missing_ok:
             self._check_recorded(until)
@@ -395,8 +415,10 @@ class Journal:
         """Return the detail of an element just before the first of its events, unless that event adds it."""
         if not rows.num_rows or rows["event"][0].as_py() == "add":
             return None
+        log = self._logs[bus]
+        live = rows["seq"].filter(pc.invert(rows[LATE.name]))
         try:
-            tree = snapshots.read_tree_at_seq(self._logs[bus], rows["seq"][0].as_py() - 1, rule)
+            tree = snapshots.read_tree_at_seq(log, live[0].as_py() - 1 if len(live) else log.view().last, rule)
         except (JournalGone, JournalDamaged):
             return None
         return tree["detail"][0].as_py() if tree.num_rows else None
@@ -491,6 +513,16 @@ class Journal:
             return snapshots.read_tree_at_instant(log, log.instant_us(instant), rule)
         last = log.view().last
         return snapshots.read_tree_at_seq(log, min(self._seq_for(bus, seq, last), last), rule)
+
+    def _corrected_tree(
+        self, bus: str, log: Log, instant: Instant | None, seq: Seqs | None, rule: Rule | None
+    ) -> pa.Table:
+        """Return the tree of one bus with the values that came late."""
+        if seq is not None:
+            raise JournalError("what was true depends on an instant and not on a seq; give the instant")
+        since_us = None if instant is None else log.instant_us(instant)
+        span = PinnedRange(since_us, None, log.view().last + 1, None, None, 0)
+        return run_query(read_corrected_tree(span, rule or EVERYTHING), FolderAnswers(self.split()[bus]))
 
     def _add_bus_column(
         self, bus: str, batches: Iterable[pa.RecordBatch], wanted: list[str]

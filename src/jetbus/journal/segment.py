@@ -75,6 +75,8 @@ class JournalRow(TypedDict, total=False):
 STAMPS = ("source_ts", "quality")
 """The columns that only stamped segments have."""
 
+NO_LATE_US = (1 << 62, -(1 << 62))
+"""First and last instant of the values of the past among events that have none."""
 EVENTS = ("add", "change", "remove", "describe", "past", "set", "call", "peer", "gone", "start", "stop", "gap")
 """The values of the column ``event``."""
 KINDS = ("state", "method", None)

@@ -49,6 +49,7 @@ from jetbus.journal.segment import (
     DIRECTORY_MODE,
     END_OF_STREAM,
     FILE_MODE,
+    NO_LATE_US,
     PLAIN,
     STAMPED,
     Layout,
@@ -88,9 +89,17 @@ class OpenSegment:
                 self.segment.index_path.unlink()
             raise
 
-    def append(self, message: memoryview, count: int, ts_us: tuple[int, int], *, sync: bool) -> None:
+    def append(
+        self,
+        message: memoryview,
+        count: int,
+        ts_us: tuple[int, int],
+        late_us: tuple[int, int] = NO_LATE_US,
+        *,
+        sync: bool,
+    ) -> None:
         """Commit one batch; with ``sync``, return only when it is on disk."""
-        entry = IndexEntry(self.next_seq, count, *ts_us, self.position, len(message), crc32(message))
+        entry = IndexEntry(self.next_seq, count, *ts_us, self.position, len(message), crc32(message), *late_us)
         try:
             # Data before index: a record never names bytes that are not there.
             _write_all(self._data, message, self.position)
@@ -343,7 +352,8 @@ class SegmentWriter:
                 opened_s=self._monotonic_s(),
             )
         message = encode_batch(batch, self._options)
-        self._open_segment.append(message, len(events), events.span_us, sync=self._settings.fsync == "always")
+        sync = self._settings.fsync == "always"
+        self._open_segment.append(message, len(events), events.span_us, events.late_us, sync=sync)
         self._settle_first(len(events))
         self.bytes += len(message)
         self.last_commit_us = events.span_us[1]

@@ -21,6 +21,10 @@ A question means one moment. Before the first page everything in it that depends
 journal took, and the end of a range becomes a seq. So all pages and all paths belong to the same answer, and a reader
 comes to an end beside an owner that is faster.
 
+A journal is in the order in which things came. ``read_effective`` and all that is made of it, histories and frames, are
+in effective time instead (see ``effective``), with the late rows marked. A tree shows what the bus showed, and a
+``read_corrected_tree`` what was true.
+
 Here, and nowhere else, are also the errors for things that a journal does not have: ``NotRecorded`` for paths and rules
 that match nothing, ``BeforeJournal`` for instants before its first event, ``NoJournal`` for a daemon that keeps none.
 """
@@ -34,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from jetbus.errors import JetError, NotFound
-from jetbus.journal.events import CUTS, TREE_EVENTS
+from jetbus.journal.events import CLEARING_EVENTS, CUTS, VALUE_EVENTS
 from jetbus.journal.instants import Instant, read_instant, wall_clock_us, write_instant
 from jetbus.journal.journal_errors import (
     NEEDS_PYARROW,
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 NODE = f"{DAEMON_NODE}/journal"
-HISTORY_COLUMNS = ("ts", "seq", "event", "path", "value", "peer", "source_ts", "quality")
+HISTORY_COLUMNS = ("ts", "seq", "event", "path", "value", "peer", "source_ts", "quality", "late")
 _POSITIONS = {"range": "seq", "as_of": "offset"}
 """Parameters by which the next page is asked for."""
 
@@ -282,6 +286,7 @@ class FolderAnswers:
             columns=columns,
             events=params.get("events"),
             always=params.get("always"),
+            late=params.get("late", False),
         )
         return pa.RecordBatchReader.from_batches(pa.schema(map(self._journal.schema.field, columns)), batches)
 
@@ -329,6 +334,31 @@ class JournalSource:
         while pager.request is not None:
             yield from (batch for batch in pager.feed(self._answer(pager.request)) if batch.num_rows)
 
+    def read_effective(self, params: JsonObject, rule: Rule | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a range in effective time, with the column ``late``.
+
+        ``params`` are as for ``read_events``. Late values are among them if ``events`` has ``past``.
+        """
+        yield from self._iterate_query(iterate_effective(params, rule, self._page_rows))
+
+    def read_effective_table(self, params: JsonObject, rule: Rule | None = None) -> pa.Table:
+        """Return the same as a table, which may be in a better order if the clocks of owners are far from right."""
+        return self.run(read_effective(params, rule, self._page_rows))
+
+    def _iterate_query(self, query: Generator[JournalRequest | pa.Table, Any, None]) -> Iterator[pa.RecordBatch]:
+        """Yield the tables that a query yields between its requests."""
+        answer = None
+        while True:
+            try:
+                step = query.send(answer)
+            except StopIteration:
+                return
+            answer = None
+            if isinstance(step, JournalRequest):
+                answer = self._answer(step)
+            else:
+                yield from (batch for batch in step.to_batches() if batch.num_rows)
+
     def read_tree(self, instant: Instant | None = None, rule: Rule | None = None) -> pa.Table:
         """Return the tree at an instant, by default now; it is empty if nothing matches."""
         return self.read_tree_at(self.pin(instant).make_place(instant), rule)
@@ -336,6 +366,10 @@ class JournalSource:
     def read_tree_at(self, place: JsonObject, rule: Rule | None = None) -> pa.Table:
         """Return the tree at a place that does not depend on the time."""
         return self.run(read_all(Pager("as_of", place, rule, page_rows=self._page_rows)))
+
+    def read_corrected_tree(self, span: PinnedRange, rule: Rule | None = None) -> pa.Table:
+        """Return the tree that was true at the beginning of a pinned range, or that is true now if it has none."""
+        return self.run(read_corrected_tree(span, rule or EVERYTHING, self._page_rows))
 
     def read_tree_before(self, seq: int, rule: Rule | None = None) -> pa.Table | None:
         """Return the tree just before an event; None if it was dropped or cannot be read."""
@@ -404,12 +438,20 @@ def check_begin(instant_us: int, begin_us: int, shown: Instant | None = None) ->
         raise BeforeJournal(named, write_instant(begin_us))
 
 
-def read_tree(asked: AskedAt, instant: Instant | None, rule: Rule = EVERYTHING) -> Query[pa.Table]:
-    """Return the tree at an instant, by default now; raise if no path of it matches."""
+def read_tree(
+    asked: AskedAt, instant: Instant | None, rule: Rule = EVERYTHING, *, corrected: bool = False
+) -> Query[pa.Table]:
+    """Return the tree at an instant, by default now; raise if no path of it matches.
+
+    It is what the bus showed, or with ``corrected`` what was true.
+    """
     span = yield from pin(asked, instant)
     check_recorded(span, span.since_us, instant)
     place = span.make_place(instant)
-    tree = yield from read_all(Pager("as_of", place, rule))
+    if corrected:
+        tree = yield from read_corrected_tree(span._replace(since_us=None) if instant == "now" else span, rule)
+    else:
+        tree = yield from read_all(Pager("as_of", place, rule))
     # A rule that tests values may well match none of them.
     if not tree.num_rows and rule != EVERYTHING:
         known = yield from read_all(Pager("as_of", place))
@@ -472,15 +514,15 @@ def read_span(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Qu
 
     paths = without_value_tests(rule)
     params = span.make_params() | {
-        "events": [*TREE_EVENTS, "describe"],
-        "columns": [*HISTORY_COLUMNS, "detail"],
+        "events": [*VALUE_EVENTS, "describe"],
+        "columns": [*HISTORY_COLUMNS[:-1], "detail"],
     }
-    rows = yield from read_all(Pager("range", params, paths, page_rows=page_rows))
+    rows = yield from read_effective(params, paths, page_rows)
     before = None
     if not _is_described_within(rows):
         # The units that were valid before. The values do not need them if those events were dropped or damaged.
         try:
-            place = {"seq": rows["seq"][0].as_py() - 1}
+            place = find_place_before(span, rows)
             before = yield from read_all(Pager("as_of", place, paths, page_rows=page_rows))
         except (JetError, JournalError) as problem:
             if not is_dropped(problem) and not isinstance(problem, JournalDamaged):
@@ -489,6 +531,92 @@ def read_span(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Qu
     columns = [units.add(batch) for batch in rows.to_batches()]
     rows = rows.append_column(UNIT, pa.chunked_array(columns, UNIT.type))
     return rows.filter(pc.not_equal(rows["event"], "describe")).drop_columns(["detail"])
+
+
+def find_place_before(span: PinnedRange, rows: pa.Table) -> JsonObject:
+    """Return the place of the tree just before the first row that is not late."""
+    import pyarrow.compute as pc
+
+    live = rows["seq"].filter(pc.invert(rows["late"]))
+    if len(live):
+        return {"seq": live[0].as_py() - 1}
+    return {"seq": span.seq_until - 1} if span.until_us is None else {"instant": span.until_us}
+
+
+def iterate_effective(
+    params: JsonObject, rule: Rule | None, page_rows: int | None = None, *, is_stream: bool = True
+) -> Generator[JournalRequest | pa.Table, Any, None]:
+    """Yield requests for the events of a range, and between them the events in effective time."""
+    import pyarrow as pa
+
+    from jetbus.journal.effective import HELD_US, MERGE_COLUMNS, EffectiveOrder
+    from jetbus.journal.segment import EVENTS, SCHEMA
+
+    columns = list(params.get("columns") or SCHEMA.names)
+    kinds = list(params.get("events") or EVENTS)
+    needed = {**params, "columns": list(dict.fromkeys([*columns, *MERGE_COLUMNS]))}
+    late = pa.schema(map(SCHEMA.field, needed["columns"])).empty_table()
+    if "past" in kinds:
+        wanted = {name: value for name, value in needed.items() if name not in ("events", "always", "seq")}
+        late = yield from read_all(Pager("range", wanted | {"late": True}, rule, page_rows=page_rows))
+    order = EffectiveOrder(late, HELD_US if is_stream else None)
+    live = Pager("range", needed | {"events": [kind for kind in kinds if kind != "past"]}, rule, page_rows=page_rows)
+    while live.request is not None:
+        for batch in live.feed((yield live.request)):
+            rows = order.add(batch)
+            if rows is not None and rows.num_rows:
+                yield rows.select([*columns, "late"])
+    yield order.end().select([*columns, "late"])
+
+
+def read_effective(params: JsonObject, rule: Rule | None, page_rows: int | None = None) -> Query[pa.Table]:
+    """Return the events of a range in effective time, with the column ``late``."""
+    import pyarrow as pa
+
+    found: list[pa.Table] = []
+    query, answer = iterate_effective(params, rule, page_rows, is_stream=False), None
+    while True:
+        try:
+            step = query.send(answer)
+        except StopIteration:
+            return pa.concat_tables(found).combine_chunks()
+        answer = None
+        if isinstance(step, JournalRequest):
+            answer = yield step
+        else:
+            found.append(step)
+
+
+def read_corrected_tree(span: PinnedRange, rule: Rule, page_rows: int | None = None) -> Query[pa.Table]:
+    """Return the tree that was true at the beginning of a range, with late values and the column ``late``.
+
+    A state that did not exist then, because its owner could not be heard, has the last late value of that time, unless
+    it was removed after it.
+    """
+    from jetbus.journal.effective import find_latest
+    from jetbus.journal.tree import correct_tree, select_matching
+
+    paths = without_value_tests(rule)
+    place = span.make_place(None) if span.since_us is None else {"instant": span.since_us}
+    tree = yield from read_all(Pager("as_of", place, paths, page_rows=page_rows))
+    params: JsonObject = {"seqUntil": span.seq_until}
+    if span.since_us is not None:
+        params["until"] = span.since_us + 1
+    columns = ["path", "kind", "value", "peer", "ts", "seq", "source_ts", "quality"]
+    pager = Pager("range", params | {"columns": columns, "late": True}, paths, page_rows=page_rows)
+    late = None
+    while pager.request is not None:
+        page = pager.feed((yield pager.request)).read_all()
+        late = find_latest([page] if late is None else [late, page])
+    assert late is not None  # noqa: S101
+    gone = set(late["path"].to_pylist()) - set(tree["path"].to_pylist())
+    ends: list[dict[str, Any]] = []
+    if gone:
+        first = min(read_instant(row["source_ts"]) for row in late.to_pylist() if row["path"] in gone)
+        ended = params | {"since": first, "events": ["remove", *CLEARING_EVENTS], "always": list(CLEARING_EVENTS)}
+        ended["columns"] = ["ts", "path"]
+        ends = (yield from read_all(Pager("range", ended, paths, page_rows=page_rows))).to_pylist()
+    return select_matching(correct_tree(tree, late, ends), rule)
 
 
 def _is_described_within(rows: pa.Table) -> bool:

@@ -33,7 +33,7 @@ def to_record(row: Mapping[str, Json]) -> JsonObject:
     """Return a row of the journal as a record: values decoded, times as text, empty columns left out."""
     record: JsonObject = {}
     for name, value in row.items():
-        if value is None:
+        if value is None or (name == "late" and not value):
             continue
         # A quality is a plain word, or a JSON object if it has a reason.
         if name in _JSON_COLUMNS or (name == "quality" and value.startswith("{")):

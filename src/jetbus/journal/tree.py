@@ -16,11 +16,13 @@ Each distinct path is hashed once per batch; everything else is arithmetic on ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jetbus.journal.effective import LATE
 from jetbus.journal.events import CLEARING_EVENTS, TREE_EVENTS
 from jetbus.journal.filters import PathFilter, mask_values
 from jetbus.rules import Rule
@@ -217,6 +219,31 @@ def select_matching_paths(tree: pa.Table, paths: PathFilter | None) -> pa.Table:
     if paths is None or not tree.num_rows:
         return tree
     return tree.filter(paths.mask(tree["path"].combine_chunks()))
+
+
+def correct_tree(tree: pa.Table, late: pa.Table, ends: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return a tree with the latest late value of each path, and the column ``late``.
+
+    ``ends`` are the removes, starts and stops after which a state without a later value does not exist.
+    """
+    at = pc.index_in(tree["path"].combine_chunks(), value_set=late["path"].combine_chunks())
+    found = late.take(at)
+    # Times of one owner can be compared, however wrong its clock is.
+    newer = pc.greater_equal(found["source_ts"], pc.coalesce(tree["source_ts"], tree["ts"]))
+    newer = pc.fill_null(pc.and_(newer, pc.equal(tree["kind"], "state")), False)
+    found = found.set_column(found.schema.get_field_index("ts"), "ts", found["source_ts"])
+    corrected = tree.append_column(LATE, newer)
+    for name in ("value", "peer", "ts", "seq", "source_ts", "quality"):
+        column = pc.if_else(newer, found[name], tree[name])
+        corrected = corrected.set_column(tree.schema.get_field_index(name), tree.schema.field(name), column)
+    known, latest = set(tree["path"].to_pylist()), {row["path"]: row for row in late.to_pylist()}
+    missing = {path: row for path, row in latest.items() if path not in known}
+    for end in ends:
+        gone = missing if end["path"] is None else missing.keys() & {end["path"]}
+        for path in [path for path in gone if missing[path]["source_ts"] < end["ts"]]:
+            del missing[path]
+    rows = [{**row, "ts": row["source_ts"], "created_seq": row["seq"], LATE.name: True} for row in missing.values()]
+    return pa.concat_tables([corrected, pa.Table.from_pylist(rows, corrected.schema)]).combine_chunks()
 
 
 def diff_trees(before: pa.Table, after: pa.Table) -> pa.Table:

@@ -386,14 +386,17 @@ class PeerAsync(PeerConnection):
         as_of: Instant | None = None,
         text: str | Rule | None = None,
         *,
+        corrected: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Awaitable[pa.Table]:
         """Return all states and methods at an instant, by default now, as a ``pyarrow.Table`` like that of ``history``.
 
-        With a rule, only its matches.
+        With a rule, only its matches. The tree is what the bus showed. With ``corrected`` it is what was true: with the
+        values that came late, which have ``late``.
         """
-        return self._begin(read_tree(self.call, as_of, rule(text, **keywords)), on_result)
+        tree = read_tree(self.call, as_of, rule(text, **keywords), corrected=corrected)
+        return self._begin(tree, on_result)
 
     def frame(
         self,

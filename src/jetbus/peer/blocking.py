@@ -363,9 +363,16 @@ class Peer(ThreadedConnection):
         return self._begin(self._core.history(path, since, until), on_result)
 
     @show_options(rule)
-    def tree(self, as_of: Instant | None = None, text: str | Rule | None = None, **keywords: Any) -> pa.Table:
+    def tree(
+        self,
+        as_of: Instant | None = None,
+        text: str | Rule | None = None,
+        *,
+        corrected: bool = False,
+        **keywords: Any,
+    ) -> pa.Table:
         """Return all states and methods at an instant as a ``pyarrow.Table``; see ``PeerAsync.tree``."""
-        return self._run(self._core.tree(as_of, text, **keywords))
+        return self._run(self._core.tree(as_of, text, corrected=corrected, **keywords))
 
     @show_options(rule)
     def tree_async(
@@ -373,11 +380,12 @@ class Peer(ThreadedConnection):
         as_of: Instant | None = None,
         text: str | Rule | None = None,
         *,
+        corrected: bool = False,
         on_result: OnResult | None = None,
         **keywords: Any,
     ) -> Future[pa.Table]:
         """Get all states and methods at an instant, without waiting."""
-        return self._begin(self._core.tree(as_of, text, **keywords), on_result)
+        return self._begin(self._core.tree(as_of, text, corrected=corrected, **keywords), on_result)
 
     def frame(
         self,

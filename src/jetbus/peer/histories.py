@@ -38,9 +38,9 @@ async def read_history(call: Call, path: str, since: Instant | None, until: Inst
     return _add_types(rows.select([name for name in (*HISTORY_COLUMNS, "unit") if name != "path"]))
 
 
-async def read_tree(call: Call, instant: Instant | None, rule: Rule) -> pa.Table:
+async def read_tree(call: Call, instant: Instant | None, rule: Rule, *, corrected: bool = False) -> pa.Table:
     """Return the tree at an instant, by default now, as an Arrow table."""
-    return _add_types(await _run(call, ask_tree(AskedAt(), instant, rule)))
+    return _add_types(await _run(call, ask_tree(AskedAt(), instant, rule, corrected=corrected)))
 
 
 async def read_frame(

@@ -11,7 +11,7 @@ Points that were read once are not read again. A chart that moves to the left an
          since                  known.next_seq          end of the journal
 
 where ``held`` is the value in force when the range starts. The known points started with such a value, too, which is
-dropped: its own event is among the older ones.
+dropped: its own event is among the older ones. If late values have come since, the path is read again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jetbus.journal.events import CUTS, TREE_EVENTS
+from jetbus.journal.events import CUTS, TREE_EVENTS, VALUE_EVENTS
 from jetbus.journal.filters import LogRange
 from jetbus.journal.source import JournalRequest, JournalSource, open_folder
 from jetbus.json_types import JsonObject
@@ -66,6 +66,12 @@ class Archive:
         def make(events: Any) -> Points:
             return make_points(pick_member(events, member) if member else events, since_us, after)
 
+        # Late values belong between points that are known, so everything is read again.
+        is_extended = known is not None and known.since_us <= since_us
+        if self._has_late(path, LogRange(known.next_seq if is_extended and known else first, after, since_us)):
+            begin = [make(EVENTS.empty_table()), *([make(self._read_held(path, since_us))] if since_us else [])]
+            whole = make(self._read_range(path, LogRange(first, after, since_us), late=True))
+            return join_points([*begin, whole])._replace(next_seq=after)
         # Only the end is missing. Journals are append-only, so points that are known stay as they are.
         if known is not None and known.since_us <= since_us:
             if known.next_seq >= after:
@@ -87,12 +93,14 @@ class Archive:
 
     def _read_held(self, path: str, since_us: int) -> Any:
         """Return the value that held just before an instant, as an event of the time it came."""
-        tree = self._source.read_tree_at({"instant": since_us - 1}, rule(equals=path))
+        span = self._source.pin(since_us - 1)
+        tree = self._source.read_corrected_tree(span, rule(equals=path))
         columns = {
             "ts": tree["ts"],
             "event": pa.array(["add"] * tree.num_rows, pa.string()),
             "value": tree["value"],
             "quality": tree["quality"],
+            "late": tree["late"],
         }
         return pa.table(columns, schema=EVENTS)
 
@@ -106,28 +114,37 @@ class Archive:
         run = map if self._threads is None or len(parts) < 2 else self._threads.map
         return run(lambda part: make(self._read_range(path, part)), parts)
 
-    def _read_range(self, path: str, within: LogRange) -> pa.Table:
+    def _read_range(self, path: str, within: LogRange, *, late: bool = False) -> pa.Table:
         params: JsonObject = {"seq": within.seq, "seqUntil": within.seq_until, "columns": POINT_COLUMNS}
         # Cuts have no path, so the rule alone would leave them out.
-        params |= {"events": list(TREE_EVENTS), "always": list(CUTS)}
+        params |= {"events": list(VALUE_EVENTS if late else TREE_EVENTS), "always": list(CUTS)}
         if within.since_us > 0:
             params["since"] = within.since_us
         if within.until_us != LogRange().until_us:
             params["until"] = within.until_us
-        return pa.Table.from_batches(self._source.read_events(params, rule(equals=path)), EVENTS)
+        return self._source.read_effective_table(params, rule(equals=path)).select(EVENTS.names)
+
+    def _has_late(self, path: str, within: LogRange) -> bool:
+        """Return True if late values of a path came in a range of seqs that are not before an instant."""
+        params: JsonObject = {"seq": within.seq, "seqUntil": within.seq_until, "columns": ["seq"], "late": True}
+        params |= {"since": within.since_us} if within.since_us > 0 else {}
+        return any(batch.num_rows for batch in self._source.read_events(params, rule(equals=path)))
 
     # -- events and trees
 
     def read_events(
         self, wanted: Wanted, since: Moment | None, until: Moment | None, events: tuple[str, ...]
     ) -> Iterator[pa.RecordBatch]:
-        """Return record batches of events with ``EVENT_COLUMNS``."""
+        """Return record batches of events with ``EVENT_COLUMNS`` and ``late``, in effective time."""
         params = self._source.pin(since, until).make_params() | {"events": list(events), "columns": EVENT_COLUMNS}
-        return self._source.read_events(params, _make_rule(wanted))
+        return self._source.read_effective(params, _make_rule(wanted))
 
-    def read_tree(self, instant: Moment, text: str) -> pa.Table:
-        """Return the tree at an instant as a table."""
-        return self._source.read_tree(instant, rule(text))
+    def read_tree(self, instant: Moment, text: str, *, corrected: bool = False) -> pa.Table:
+        """Return the tree at an instant as a table: what the bus showed, or what was true."""
+        if not corrected:
+            return self._source.read_tree(instant, rule(text))
+        span = self._source.pin(instant)
+        return self._source.read_corrected_tree(span._replace(since_us=None) if instant == "now" else span, rule(text))
 
     def read_tree_before(self, seq: int, wanted: Wanted) -> pa.Table | None:
         """Return the tree just before an event as a table; None if it is not known any more."""
@@ -145,6 +162,7 @@ def _skip(points: Points, count: int) -> Points:
         numbers=points.numbers[count:],
         texts=None if points.texts is None else points.texts.slice(count),
         bad=None if points.bad is None else points.bad[count:],
+        late=None if points.late is None else points.late[count:],
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jetbus.journal.effective import LATE
 from jetbus.journal.recorded_units import UNIT
 from jetbus.journal.spreadsheet import COLUMNS, write_events, write_lines
 
@@ -29,23 +30,27 @@ EVENT_FIELDS = pa.schema(
         ("source_ts", pa.timestamp("us", "UTC")),
         ("quality", pa.string()),
         UNIT,
+        LATE,
     ]
 )
 """Columns of exported events; an empty Parquet file has them, too."""
 
 
-_STATED = ("source_ts", "quality", "unit")
+_STATED = ("source_ts", "quality", "unit", "late")
 
 
 def show_event(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the journal as JSON: microseconds, and the value as the JSON that it is.
 
-    ``source_ts``, ``quality`` and ``unit`` are there only if the owner of the value has stated them.
+    ``source_ts``, ``quality`` and ``unit`` are there only if the owner of the value has stated them, and ``late`` if it
+    came late.
     """
     shown = {name: value for name, value in row.items() if name not in _STATED and name not in ("ts", "value", "kind")}
     value, source_ts, quality = row["value"], row.get("source_ts"), row.get("quality")
     if source_ts is not None:
         shown["source_ts"] = _to_us(source_ts)
+    if row.get("late"):
+        shown["late"] = True
     if row.get("unit"):
         shown["unit"] = row["unit"]
     if quality:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from jetbus.errors import Invalid
 from jetbus.journal import read_instant
-from jetbus.journal.events import CUTS, TREE_EVENTS
+from jetbus.journal.events import CUTS, TREE_EVENTS, VALUE_EVENTS
 from jetbus.journal.recorded_units import UNIT, UnitTracker
 from jetbus.peer.restore import MISSING, compare_values
 from jetbus.radar.archive import Archive, Moment, Wanted
@@ -130,7 +130,8 @@ class ArchiveHistory:
         if any(batch.num_rows for batch in self.archive.read_events(None, since, until, CUTS)):
             return JSONResponse({"reset": True, "elements": [], "removed": []})
         columns = ("path", "event", "value", "ts", "source_ts", "quality")
-        for batch in self._events(request):
+        # The page's tree is what the bus showed, so late values are no part of it.
+        for batch in self.archive.read_events(_wanted(request, TREE_EVENTS), since, until, TREE_EVENTS):
             for row in batch.select(columns).to_pylist():
                 latest[row["path"]] = row
         elements = [show_event(row) for row in latest.values() if row["event"] != "remove"]
@@ -153,14 +154,16 @@ class ArchiveHistory:
         # The unit of a value is in the description of its state, in an earlier event.
         for batch in self.archive.read_events(wanted, since, until, (*events, "describe")):
             if tracker is None and batch.num_rows:
-                tracker = UnitTracker(self.archive.read_tree_before(batch["seq"][0].as_py(), wanted))
+                # Late events came later than others before them.
+                tracker = UnitTracker(self.archive.read_tree_before(pc.min(batch["seq"]).as_py(), wanted))
             if tracker is not None:
                 batch = batch.append_column(UNIT, tracker.add(batch))
                 yield batch if "describe" in events else batch.filter(pc.not_equal(batch["event"], "describe"))
 
     def read_tree(self, request: Request) -> Response:
-        """Return the tree at an instant."""
-        table = self.archive.read_tree(_instant(request, "at") or "now", request.query_params.get("rule", "**"))
+        """Return the tree at an instant: what the bus showed, or with ``corrected`` what was true."""
+        at, text = _instant(request, "at") or "now", request.query_params.get("rule", "**")
+        table = self.archive.read_tree(at, text, corrected=bool(request.query_params.get("corrected")))
         rows = [
             {**show_event(row), "method": row["kind"] == "method"}
             for row in table.select(["path", "kind", "value", "peer", "ts", "source_ts", "quality"]).to_pylist()
@@ -213,7 +216,7 @@ def _value(row: dict[str, Any]) -> Any:
 
 def _read_kinds(request: Request) -> tuple[str, ...]:
     """Return the kinds of events of a question."""
-    return tuple(request.query_params.get("events", ",".join(TREE_EVENTS)).split(","))
+    return tuple(request.query_params.get("events", ",".join(VALUE_EVENTS)).split(","))
 
 
 def _wanted(request: Request, events: tuple[str, ...]) -> Wanted:
@@ -224,7 +227,7 @@ def _wanted(request: Request, events: tuple[str, ...]) -> Wanted:
     if paths:
         return paths
     text = request.query_params.get("rule")
-    return text or ("**" if set(events) & set(TREE_EVENTS) else None)
+    return text or ("**" if set(events) & set(VALUE_EVENTS) else None)
 
 
 def _instant(request: Request, name: str) -> str | int | None:

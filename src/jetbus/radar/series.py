@@ -48,11 +48,20 @@ SERIES = pa.schema(
         ("count", pa.int64()),
         ("end", pa.int64()),  # microseconds of the bucket's last event
         ("bad", pa.int64()),  # events of a quality that is not good
+        ("late", pa.int64()),  # events that came late
     ]
 )
-BANDS = pa.schema([("ts", pa.int64()), ("value", pa.string()), ("count", pa.int64()), ("bad", pa.int64())])
+BANDS = pa.schema(
+    [("ts", pa.int64()), ("value", pa.string()), ("count", pa.int64()), ("bad", pa.int64()), ("late", pa.int64())]
+)
 EVENTS = pa.schema(
-    [("ts", pa.timestamp("us", "UTC")), ("event", pa.string()), ("value", pa.string()), ("quality", pa.string())]
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("event", pa.string()),
+        ("value", pa.string()),
+        ("quality", pa.string()),
+        ("late", pa.bool_()),
+    ]
 )
 NOT_GOOD = r'^(bad|uncertain)$|"level"\s*:\s*"(bad|uncertain)"'
 """Pattern of qualities that are a word or an object with a level."""
@@ -67,6 +76,8 @@ class Points(NamedTuple):
     """Values as JSON text, null after a cut: an Arrow array. None if all values are numbers, which saves the memory."""
     bad: Flags | None
     """True for values of a quality that is not good; None if all are good."""
+    late: Flags | None
+    """True for values that came late; None if all came in time."""
     since_us: int
     """Instant from which on all events are here; the first point may be older: the value that held then."""
     next_seq: int
@@ -92,7 +103,7 @@ def make_points(events: Any, since_us: int, next_seq: int) -> Points:
         numbers = pc.cast(pc.if_else(numeric, texts, pa.scalar(None, pa.string())), pa.float64())
         kept = texts
     found: Numbers = pc.fill_null(numbers, float("nan")).to_numpy(zero_copy_only=False)
-    return Points(us, found, kept, _read_quality(events["quality"]), since_us, next_seq)
+    return Points(us, found, kept, _read_quality(events["quality"]), _read_late(events["late"]), since_us, next_seq)
 
 
 def _read_quality(qualities: Any) -> Flags | None:
@@ -101,6 +112,11 @@ def _read_quality(qualities: Any) -> Flags | None:
     is_bad = pc.fill_null(pc.match_substring_regex(_flat(qualities), NOT_GOOD), False)
     flags: Flags = is_bad.to_numpy(zero_copy_only=False)
     return flags if flags.any() else None
+
+
+def _read_late(flags: Any) -> Flags | None:
+    found: Flags = _flat(flags).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
 
 
 def pick_member(events: Any, member: str) -> Any:
@@ -127,9 +143,8 @@ def join_points(parts: Iterable[Points]) -> Points:
         texts = pa.concat_arrays([_texts_of(part) for part in kept])
     us = np.concatenate([part.us for part in kept])
     numbers = np.concatenate([part.numbers for part in kept])
-    bad = None
-    if any(part.bad is not None for part in kept):
-        bad = np.concatenate([np.zeros(part.us.size, np.bool_) if part.bad is None else part.bad for part in kept])
+    bad = _join_flags([(part.us.size, part.bad) for part in kept])
+    late = _join_flags([(part.us.size, part.late) for part in kept])
     is_cut = np.isnan(numbers)
     if is_cut.any():
         if texts is not None:
@@ -138,7 +153,20 @@ def join_points(parts: Iterable[Points]) -> Points:
         us, numbers = us[useful], numbers[useful]
         texts = None if texts is None else texts.filter(pa.array(useful))
         bad = None if bad is None else bad[useful]
-    return Points(us, numbers, texts, bad, kept[0].since_us, kept[-1].next_seq)
+        late = None if late is None else late[useful]
+    return Points(us, numbers, texts, bad, late, kept[0].since_us, kept[-1].next_seq)
+
+
+def _join_flags(parts: Iterable[tuple[int, Flags | None]]) -> Flags | None:
+    """Join flags, given their number; None if none of them is set."""
+    parts = list(parts)
+    if all(flags is None for _, flags in parts):
+        return None
+    return np.concatenate([np.zeros(size, np.bool_) if flags is None else flags for size, flags in parts])
+
+
+def _slice_flags(flags: Flags | None, begin: int, end: int) -> Flags:
+    return np.zeros(end - begin, np.bool_) if flags is None else flags[begin:end]
 
 
 def _texts_of(points: Points) -> Any:
@@ -176,11 +204,11 @@ def reduce_points(points: Points, since_us: int, until_us: int, buckets: int) ->
         changes = np.flatnonzero(gap[1:] != gap[:-1]) + 1 if gap.any() else np.empty(0, np.int64)
         starts = np.unique(np.concatenate([[0], np.searchsorted(us, edges), changes]))
         starts = starts[starts < us.size]
-    bad = np.zeros(us.size, np.bool_) if points.bad is None else points.bad[begin:end]
-    return _reduce(us, numbers, bad, starts.astype(np.int64))
+    flags = [_slice_flags(one, begin, end) for one in (points.bad, points.late)]
+    return _reduce(us, numbers, flags, starts.astype(np.int64))
 
 
-def _reduce(us: Times, numbers: Numbers, bad: Flags, starts: Times) -> Any:
+def _reduce(us: Times, numbers: Numbers, flags: list[Flags], starts: Times) -> Any:
     if not starts.size:
         return SERIES.empty_table()
     ends = np.concatenate([starts[1:], [us.size]]) - 1
@@ -193,7 +221,7 @@ def _reduce(us: Times, numbers: Numbers, bad: Flags, starts: Times) -> Any:
         numbers[ends],
         ends - starts + 1,
         us[ends],
-        np.add.reduceat(bad, starts, dtype=np.int64),
+        *(np.add.reduceat(one, starts, dtype=np.int64) for one in flags),
     ]
     arrays = [pa.array(column, from_pandas=True) for column in columns]  # NaN becomes null
     return pa.Table.from_arrays(arrays, schema=SERIES)
@@ -210,7 +238,7 @@ def find_bands(points: Points, since_us: int, until_us: int) -> Any:
     texts = _texts_of(points._replace(numbers=points.numbers[begin:end], texts=kept))
     codes = pc.fill_null(texts, "").dictionary_encode().indices.to_numpy(zero_copy_only=False)
     us = points.us[begin:end]
-    bad = np.zeros(us.size, np.bool_) if points.bad is None else points.bad[begin:end]
+    bad, late = (_slice_flags(one, begin, end) for one in (points.bad, points.late))
     is_new = (codes[1:] != codes[:-1]) | (bad[1:] != bad[:-1])
     starts = np.flatnonzero(np.concatenate([[True], is_new])) if us.size else np.empty(0, np.int64)
     if starts.size > BANDS_MAX:
@@ -218,8 +246,8 @@ def find_bands(points: Points, since_us: int, until_us: int) -> Any:
         slot = (us[starts] - since_us) // max((until_us - since_us) // BANDS_MAX, 1)
         starts = starts[np.concatenate([[True], np.diff(slot) != 0])]
     counts = np.diff(np.concatenate([starts, [us.size]]))
-    bads = np.add.reduceat(bad, starts, dtype=np.int64) if starts.size else starts
-    arrays = [pa.array(us[starts]), texts.take(pa.array(starts)), pa.array(counts), pa.array(bads)]
+    sums = [np.add.reduceat(one, starts, dtype=np.int64) if starts.size else starts for one in (bad, late)]
+    arrays = [pa.array(us[starts]), texts.take(pa.array(starts)), pa.array(counts), *map(pa.array, sums)]
     return pa.Table.from_arrays(arrays, schema=BANDS)
 
 

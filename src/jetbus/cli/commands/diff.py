@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ import click
 from jetbus.cli.arguments import read_rules
 from jetbus.cli.command import PATH, Example, command, find_named_bus
 from jetbus.cli.exit_codes import Code, Failure, escape, usage_error
-from jetbus.cli.journals import INSTANT, check_begin, check_range, journal_option, open_source, to_record
+from jetbus.cli.journals import (
+    INSTANT,
+    BusSources,
+    check_begin,
+    check_range,
+    corrected_option,
+    journal_option,
+    open_source,
+    to_record,
+)
 from jetbus.cli.output import Output
 from jetbus.cli.target import Target
 from jetbus.journal.source import AskedAt
@@ -33,18 +43,33 @@ from jetbus.peer.subscription import matches
 @click.argument("b", type=INSTANT)
 @click.argument("rules", nargs=-1, type=PATH, metavar="[RULE]...")
 @click.option("--check", is_flag=True, help="return exit code 7 if there is any difference")
+@corrected_option
 @journal_option
-def diff(bus: Target, form: str | None, a: str, b: str, rules: tuple[str, ...], check: bool, folder: str | None) -> int:
+def diff(
+    bus: Target,
+    form: str | None,
+    a: str,
+    b: str,
+    rules: tuple[str, ...],
+    check: bool,
+    corrected: bool,
+    folder: str | None,
+) -> int:
     """Print what was added, removed and changed between A and B, of all that matches a RULE.
 
     A and B are each an instant, the URL of a bus, or a file with the output of `jet get` or `jet ls`. Instants are
-    looked up in the journal of the daemon, or with --journal in the one in a folder.
+    looked up in the journal of the daemon, or with --journal in the one in a folder. Trees of instants are what the bus
+    showed; with --corrected, values that came late count as well.
     """
     # Only two instants have an order; files and buses may be compared either way.
     if _is_instant(a) and _is_instant(b):
         check_range(a, b, ("", ""))
     asked = AskedAt()  # both sides mean the same moment
-    before, after = (_read_side(side, rules, bus, folder, asked) for side in (a, b))
+
+    def open_past(text: str) -> AbstractContextManager[BusSources]:
+        return open_source(bus, folder, text, asked=asked)
+
+    before, after = (_read_side(side, rules, open_past, corrected=corrected) for side in (a, b))
     if rules and not before and not after:
         what = " or ".join(map(escape, rules))
         raise Failure(f"nothing matches {what} on either side; `jet diff {a} {b}` compares everything", Code.NOT_FOUND)
@@ -65,7 +90,13 @@ def _is_instant(text: str) -> bool:
     return "://" not in text and not Path(text).is_file()
 
 
-def _read_side(text: str, rules: Sequence[str], bus: Target, folder: str | None, asked: AskedAt) -> dict[str, Any]:
+def _read_side(
+    text: str,
+    rules: Sequence[str],
+    open_past: Callable[[str], AbstractContextManager[BusSources]],
+    *,
+    corrected: bool,
+) -> dict[str, Any]:
     """Return the values of one side of a comparison, by path."""
     wanted = read_rules(rules)
     if "://" in text:
@@ -74,9 +105,9 @@ def _read_side(text: str, rules: Sequence[str], bus: Target, folder: str | None,
     if not _is_instant(text):
         values = _read_file(Path(text))
         return {path: values[path] for path in values if any(matches(rule, path, values[path]) for rule in wanted)}
-    with open_source(bus, folder, text, asked=asked) as then:
+    with open_past(text) as then:
         check_begin(then, text)
-        rows = map(to_record, then.as_of(text, rules))
+        rows = map(to_record, then.as_of(text, rules, corrected=corrected))
         # Methods have no value that could differ.
         return {row["path"]: row["value"] for row in rows if "value" in row}
 

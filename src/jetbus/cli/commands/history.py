@@ -85,7 +85,8 @@ def history(
 
     They are read from the journal of the daemon, or with --journal from the one in a folder. A RULE that tests values,
     such as "plant/** value>7", leaves out those that fail the test. Values have a unit, a quality and source_ts, the
-    time at which they were measured, where their owners say so.
+    time at which they were measured, where their owners say so. Those that came late, because the connection of their
+    owner was lost, stand at their time and have late.
 
     With --every, numbers are aggregated into windows of that length by --agg; true counts as 1 and false as 0. Other
     values and those of bad quality are left out, as are windows without a value. The mean is weighted by time, as in

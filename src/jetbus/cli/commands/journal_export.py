@@ -34,7 +34,7 @@ TABLES = (".parquet", ".arrow", ".arrows")
 """Suffixes of columnar files: Parquet, Arrow with random access, Arrow as a stream."""
 TEXTS = {".csv": "csv", ".jsonl": "jsonl", ".json": "json"}
 SUFFIXES = (*TABLES, *TEXTS)
-UNIT = "unit"
+UNIT, LATE = "unit", "late"
 TYPED = ("num", "text", "flag", "json")
 """Columns that are computed while events are read; they are not stored."""
 
@@ -69,8 +69,9 @@ def export(
 ) -> None:
     """Print the events of the journal in DIR, or of all that a pattern matches, or write them to a file.
 
-    Events are in order, the oldest first. The columns are seq, ts, event, kind, path, value, peer, detail, source_ts,
-    quality and unit, preceded by bus if there are several buses. value and detail are JSON. CSV has the columns of
+    Events are in effective time, the oldest first: values that came late stand where they belong and have late. The
+    columns are seq, ts, event, kind, path, value, peer, detail, source_ts, quality, late and unit, preceded by bus if
+    there are several buses. value and detail are JSON. CSV has the columns of
     `jet history`, unless others are asked for. Columnar files also have the value in a column of its type, num, text,
     flag or json, and the metadata of the field value have the schemas of the states.
     """
@@ -101,7 +102,7 @@ def _read_suffix(target: str | None) -> str:
 
 
 def _read_columns(log: Journal, text: str | None, typed: Sequence[str]) -> list[str]:
-    known = [*log.schema.names, UNIT, *TYPED]
+    known = [*log.schema.names, LATE, UNIT, *TYPED]
     if text is None:
         return [name for name in known if name not in TYPED or name in typed]
     names = [name.strip() for name in text.split(",")]
@@ -130,7 +131,7 @@ def _pin(log: Journal, asked: AskedAt, rule: Rule | None, since: str | None, unt
 
 def _read_batches(query: _Query, columns: list[str], *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield the events of a query batch by batch, with a progress bar unless ``quiet``."""
-    stored = [name for name in columns if name not in ("bus", UNIT, *TYPED)]
+    stored = [name for name in columns if name not in ("bus", LATE, UNIT, *TYPED)]
     # The seq is for the progress bar, even if it is not exported.
     stored += ["seq", *(["value"] if set(columns) & set(TYPED) else [])]
     # The unit of a value is in the description of its state, in an earlier event, so the events are tracked.
@@ -141,10 +142,13 @@ def _read_batches(query: _Query, columns: list[str], *, quiet: bool = False) -> 
         passed = 0
         for bus, span in query.spans.items():  # buses are read one after the other
             source, units = query.sources[bus], None
-            for batch in source.read_events(span.make_params() | {"columns": list(dict.fromkeys(stored))}, query.rule):
-                step(passed + batch["seq"][-1].as_py() - begins[bus] + 1)
+            params = span.make_params() | {"columns": list(dict.fromkeys(stored))}
+            for batch in source.read_effective(params, query.rule):
+                seqs = batch["seq"].to_pylist()
+                step(passed + seqs[-1] - begins[bus] + 1)
                 if UNIT in columns:
-                    units = units or _track_units(source, batch["seq"][0].as_py(), query.rule)
+                    # Late events came later than others before them.
+                    units = units or _track_units(source, min(seqs), query.rule)
                     batch = batch.append_column(UNIT, units.add(batch))
                 yield _add_computed(batch, bus, columns).select(columns)
             passed += span.seq_until - begins[bus]
