@@ -61,12 +61,12 @@ TASKS: dict[str, dict[str, tuple[str, ...]]] = {
             *("State", "StateAsync", "Method", "MethodAsync", "Adapted", "UNCHANGED", "Refused", "Blob"),
         ),
         "Set and call": ("SetResult",),
-        "Follow what happens": ("Event", "Fetch", "FetchAsync", "Mirror", "MirrorAsync", "Sorted", "SortedAsync"),
-        "Say what is meant": (
+        "Follow events": ("Event", "Fetch", "FetchAsync", "Mirror", "MirrorAsync", "Sorted", "SortedAsync"),
+        "Name rules and values": (
             *("rule", "parse_rule", "Rule", "above", "at_least", "below", "at_most", "equal", "not_equal", "is_type"),
             *("has_one_of", "has_all_of"),
         ),
-        "Find out what went wrong": ("JetError",),
+        "Handle errors": ("JetError",),
     },
     "Peer": {
         "connect": ("connect", "connect_async", "close", "close_async", "authenticate", "authenticate_async"),
@@ -167,7 +167,7 @@ def _classes(module: ModuleType) -> Iterator[str]:
         if rows:
             title = f"{name} and {name}Async" if twin else name
             made = "" if name in GIVEN else f"`{call(name, thing)}`\n\n"
-            yield f"\n### {title}\n\n{made}" + table(("member", "what it is or does"), *rows)
+            yield f"\n### {title}\n\n{made}" + table(("member", "meaning"), *rows)
 
 
 def _members(kind: type, twin: type | None) -> Iterator[tuple[str, str]]:

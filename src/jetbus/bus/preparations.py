@@ -1,4 +1,4 @@
-"""Preparations: the elements that gets and fetches begin with, found and encoded in short steps.
+"""Preparations: the elements that gets and fetches start with, found and encoded in short steps.
 
 A rule may match a hundred thousand states, and after a restart a hundred dashboards ask for them at the same time. So
 the work is cut into steps, between which other peers have their turn, and requests that ask for the same share it::
@@ -8,11 +8,11 @@ the work is cut into steps, between which other peers have their turn, and reque
 
 While a preparation is open it is among the audiences of its elements, like a fetch: it sees every change, and looks
 at such an element again. Nothing else has to be compared at the end, so that the last step, in which a get is
-answered or a fetch joins its audience, is short as well: no event is missing and none comes twice. Whoever shares a
-form drives its steps in the own turns, and those who come later find it nearly done.
+answered or a fetch joins its audience, is short as well: no event is missing and none comes twice. Each request that
+shares a form drives its steps in the turns of its peer, and later requests find it nearly done.
 
 Texts take memory until they are sent. A long form therefore waits for a place in the ``Room``; requests that share it
-share the place. Users with other rights never share anything, since the user is part of what makes requests equal.
+share the place. Users with other rights never share anything, since only requests of the same user are equal.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Preparation:
         self._candidates = deque(bus.tree.candidates(rule))
         """Elements that have not been looked at."""
         self.found: dict[Element, bool] = {}
-        """Elements whose path matches, in order of creation; True for those whose value matches, too."""
+        """Elements with a path that matches, in order of creation; True if the value matches, too."""
         self._changed: dict[Element, None] = {}
         """Elements among them that have changed since."""
         self.sorted_matches = None if rule.sort is None else SortedMatches(rule.sort, auth)
@@ -100,7 +100,7 @@ class Preparation:
         self._tuples: dict[int, tuple[tuple[Audience, ...], tuple[Audience, ...]]] = {}
         """Audiences of elements without this preparation, and with it; elements share them."""
         self.is_void = False
-        """True once rights have changed: whoever needs it must prepare again."""
+        """True once rights have changed: requests that need it must prepare again."""
 
     # -- as an audience
 
@@ -234,7 +234,7 @@ class Form:
         self.size = 0
         """Bytes of the texts."""
         self._texts: dict[Element, Any] = {}
-        """Texts in the order of the elements; empty for those whose value does not match."""
+        """Texts in the order of the elements; empty for those with a value that does not match."""
         self._todo = deque(preparation.found)
         self._blocks: list[bytes] = []
         self._window: list[Element] | None = None
@@ -268,7 +268,7 @@ class Form:
                 if error.limit != "rule_work_max":
                     raise
                 raise bus.limit_reached("rule_work_max", "too much work for one request") from None
-            # The meter runs on for all peers; what others use between two steps is not work of this request.
+            # The meter runs on for all peers; the work of others between two steps is not work of this request.
             work_left -= meter.units - before
             if not is_done:
                 yield
@@ -291,7 +291,7 @@ class Form:
             if element in preparation.found:
                 text = self._encode(element) if preparation.found[element] else b""
                 before, self._texts[element] = self._texts.get(element, b""), text
-                if not self._is_sorted:  # of what is sorted only a part is sent
+                if not self._is_sorted:  # only a part of a sorted list is sent
                     self.size += len(text) - len(before)
         return False
 
@@ -318,7 +318,7 @@ class Form:
         return self._encoded == len(window)
 
     def close(self) -> None:
-        """Let nobody else share it, because the first request is answered: its place must not be taken for ever."""
+        """Let no other request share it, because the first one is answered: its place must not be taken for ever."""
         forms = self.preparation.forms
         if forms.pop(self.key, None) is self:
             self.key = object()
@@ -330,7 +330,7 @@ class Form:
         return len(self._window) if self._window is not None else sum(map(bool, self._texts.values()))
 
     def blocks(self) -> list[bytes]:
-        """Return the texts joined to blocks, the same ones for all who share them; sorted entries have commas."""
+        """Return the texts joined to blocks, the same ones for all that share them; sorted entries have commas."""
         if not self._is_sorted and not self._blocks and self._texts:
             texts = self.texts()
             count = max(1, BLOCK_BYTES * len(texts) // (1 + self.size))
@@ -369,7 +369,7 @@ class Preparations:
         return Room(lambda: bus.limits.search_bytes_max, lambda: bus.limit_hits.update(["search_bytes_max"]))
 
     def close(self) -> None:
-        """Begin nothing any more, because the daemon stops."""
+        """Start nothing any more, because the daemon stops."""
         self._room.close()
         self._answers.close()
 
@@ -386,7 +386,7 @@ class Preparations:
                 if form.place is not None:
                     yield form.place
                 yield from form.steps()
-                # Answers that are not read yet are bounded, too: who shares a form would else answer at one moment.
+                # Unread answers are bounded, too: requests that share a form would else all be answered at once.
                 if form.size > SMALL_BYTES:
                     answering = Place(self._answers, session.address, form.size)
                     yield answering
@@ -422,7 +422,7 @@ class Preparations:
         count, elements = bus.tree.count_candidates(rule), len(bus.tree.elements)
         if count <= SMALL_SEARCH and bus.book.all.kept_bytes < SMALL_BYTES:
             return None
-        # An estimate by the average element, twice: what is found, and the answer that it becomes.
+        # An estimate by the average element, twice: the elements that are found, and the answer that they become.
         size = count * (FOUND_BYTES + 2 * bus.book.all.kept_bytes // max(1, elements))
         return Place(self._room, session.address, size)
 
