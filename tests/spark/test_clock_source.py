@@ -104,19 +104,22 @@ STEPS: dict[str, tuple[float, float, bool]] = {
     # seconds since the last event at the last time row and now, and whether there is another one
     "less than a second after an event": (0, 0.9, False),
     "a second after an event": (0, 1, True),
-    "a second after a time row": (5, 6, True),
+    "a second after a time row": (1, 2, True),
     "less than a second after a time row": (5, 5.9, False),
-    "a tenth of the silence": (100, 110, True),
-    "less than a tenth of the silence": (100, 109, False),
-    "a minute at the most": (36_000, 36_060, True),
-    "less than a minute": (36_000, 36_059, False),
+    "the silence once more": (100, 200, True),
+    "less than the silence": (100, 199, False),
+    "a night": (36_000, 71_999, False),
+    "the end of the minute": (30, 60, True),
+    "the end of a later minute": (100, 120, False),
+    "the end of the hour": (2_000, 3_600, True),
+    "before the end of the hour": (2_000, 3_599, False),
     "time that stands still": (5, 5, False),
 }
 
 
 @pytest.mark.parametrize("case", STEPS)
 def test_time_goes_in_steps_that_grow(case: str) -> None:
-    """A stream is told the time after a second, then after a tenth of the silence, and after a minute at the most."""
+    """A stream is told the time after a second and then when the silence has doubled, and at the end of its windows."""
     before_s, now_s, comes = STEPS[case]
     before_us, now_us = BEGIN_US + int(before_s * S) if before_s else 0, BEGIN_US + int(now_s * S)
     told_us = TickSchedule(Options()).step_us(Reach(1, 7, BEGIN_US, now_us), before_us)
@@ -129,6 +132,16 @@ def test_a_rule_needs_the_time_of_a_busy_bus() -> None:
     with_rule = read_options({"path": "/", "rule": "plant/**"})
     assert TickSchedule(Options()).step_us(busy, BEGIN_US) == BEGIN_US
     assert TickSchedule(with_rule).step_us(busy, BEGIN_US) == BEGIN_US + S
+
+
+def test_a_quiet_night_is_a_few_batches() -> None:
+    """A bus that sleeps for ten hours gets some twenty time rows, however often the stream looks."""
+    told_us, rows = 0, 0
+    for second in range(10 * 3600):
+        now_us = BEGIN_US + second * S
+        after_us = TickSchedule(Options()).step_us(Reach(1, 7, BEGIN_US, now_us), told_us)
+        rows, told_us = rows + (after_us != told_us), after_us
+    assert 10 < rows < 20
 
 
 def test_until_ends_the_time_at_once() -> None:
@@ -150,11 +163,11 @@ def test_offsets_hold_the_instant(quiet: Path) -> None:
     end = reader.latestOffset(part, ReadMaxRows(3))
     assert end == {"plant": {"seq": 5, "us": LAST_US + 10 * S}}
     assert reader.latestOffset(end, EVERYTHING) == end
-    write_heartbeat(quiet, Heartbeat(5, LAST_US + 12 * S))
-    assert reader.latestOffset(end, EVERYTHING) == {"plant": {"seq": 5, "us": LAST_US + 12 * S}}
+    write_heartbeat(quiet, Heartbeat(5, LAST_US + 20 * S))
+    assert reader.latestOffset(end, EVERYTHING) == {"plant": {"seq": 5, "us": LAST_US + 20 * S}}
     (only,) = reader.partitions(end, reader.latestOffset(end, EVERYTHING))
     assert isinstance(only, TickedRange)
-    assert (only.range, only.ticks) == (None, (("plant", 5, LAST_US + 12 * S),))
+    assert (only.range, only.ticks) == (None, (("plant", 5, LAST_US + 20 * S),))
 
 
 def test_either_form_of_an_offset_is_understood(quiet: Path) -> None:

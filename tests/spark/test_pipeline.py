@@ -70,17 +70,20 @@ def test_tables_hold_each_event_exactly_once(spark: SparkSession, past: Recorded
 def test_tables_from_a_backup(spark: SparkSession, past: RecordedBuses, again: RecordedBuses) -> None:
     """A checkpoint that is ahead of tables put back from a backup is refused; without it they go on.
 
-    Spark counts each event of a run as one input row, and the session of the process is the one it was before.
+    Spark counts each event of a run as one input row, and the session of the process is the one it was before, with the
+    same settings.
     """
     counts, received = Progress(), list[Batch]()
     again.happen(again.rest[:60])
-    spark.streams.addListener(counts)
-    try:
-        with again.pipeline(spark, on_batch=received.append) as pipeline:
+    settings = spark.conf.getAll
+    with again.pipeline(spark, on_batch=received.append) as pipeline:
+        pipeline.spark.streams.addListener(counts)
+        try:
             pipeline.run_once()
             assert session() is spark
-    finally:
-        spark.streams.removeListener(counts)
+        finally:
+            pipeline.spark.streams.removeListener(counts)
+    assert spark.conf.getAll == settings
     assert [batch.events for batch in received] == counts.input_rows == [60]
     for folder in again.tables.iterdir():
         if folder.is_dir() and folder.name != "checkpoint":
@@ -150,6 +153,28 @@ def test_to_make_a_table_runs_no_job(spark: SparkSession) -> None:
     assert tracker.getJobIdsForGroup() == before
     with pytest.raises(Exception, match="somebody reads"):
         made[0].collect()
+
+
+JOBS_MAX = 6
+
+
+def test_a_batch_is_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    """A batch of some values runs six jobs at most; its tables go on from those that were carried."""
+    log = numbers(40)
+    found = []
+    for part in (log[:30], log[30:]):
+        write_events(tmp_path / "journal", part, bus="plant")
+        with Pipeline(spark, tmp_path / "journal", tmp_path / "tables") as pipeline:
+            before = count_jobs(spark)
+            pipeline.run_once()
+            found.append(count_jobs(spark) - before)
+    assert 0 < max(found) <= JOBS_MAX, found
+    assert_on_disk(tmp_path / "tables", {"events": reference.events(log), "history": reference.history(log)})
+
+
+def count_jobs(spark: SparkSession) -> int:
+    """Count the jobs that Spark has run."""
+    return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()  # type: ignore[no-any-return]
 
 
 SEGMENT = 20

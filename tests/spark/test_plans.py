@@ -90,7 +90,6 @@ STAGES: dict[str, dict[str, str]] = {
     "events": {"journal": "journal"},
     "new_events": {"rows": "journal"},
     "documents": {"events": "events"},
-    "batch_contents": {"rows": "marked"},
     "bus_times": {"events": "events"},
     "cuts": {"events": "events"},
     "with_time": {"rows": "events"},
@@ -129,7 +128,6 @@ STAGES: dict[str, dict[str, str]] = {
 }
 """Every file, and the frames it is tried with: a log, an earlier stage, or one of those below."""
 BETWEEN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "marked": ("journal", ("*", "event != 'time' as is_event")),
     "touched": ("events", ("distinct bus", "path")),
     "pending": ("carried_paths", ("*", "false as is_pending")),
     "timed_requests": ("request_rows", ("*", "timestamp'2026-03-01 00:01:00' as now")),
@@ -189,8 +187,6 @@ class Frames:
             "now_us": map_buses(now_us),
             "until_us": 0,
             "cut_buses": list_texts([]),
-            "has_end": False,
-            "prefix": "",
             "size": "90s",
             "size_us": 90_000_000,
             "alarms": list_texts(["low", "high"]),

@@ -9,36 +9,25 @@
                       └─> stages of the user
                                                then all tables are committed, at last `batches`
 
-The rows of Spark's source are read once and typed. What several queries need is read again from where it was left:
+The rows of Spark's source are read once, typed and written as the table of events. Spark counts while it writes them:
+how far the batch goes on each bus and which kinds of events it has, so that stages without rows start no job. What
+several queries need is read again from where it was written, which Spark scans many times as fast as the source. Files
+of a table lie in a folder of the batch, by day. Rows that a job makes but that are no part of the table (time rows,
+open values, rows that an expectation keeps out) have no day: they are in the same folder, can be read from there, and
+are never committed.
 
-- a **large** batch writes its events and its timeline, and reads the files, which Spark scans many times as fast as the
-  source. Files of a table lie in a folder of the batch, by day. Rows that a job makes but that are no part of the table
-  (time rows, open values, rows that an expectation keeps out) have no day: they are in the same folder, can be read
-  from there, and are never committed;
-- a **small** batch costs what Spark does before and between jobs, not what its rows do. So it keeps its events and its
-  timeline in memory, by ``persist``, in one partition: no stage needs a shuffle, each query is one task, and alarms
-  wait for no file. Tables that can have no rows are not written at all.
-
-::
-
-                 large                                  small, up to SMALL_EVENTS
-    events       written, then read from the files      persisted, written beside everything else
-    timeline     written as history, then read          persisted, written beside everything else
-    alarms       before everything else                 beside everything else
-    partitions   as many as Spark finds best            one
-    plans        adapted, compiled                      fixed, interpreted: SMALL_SETTINGS
+The number of tasks follows from the rows of a batch. A batch of few events has one task for each query and moves no
+rows between tasks; it costs what Spark does before and between jobs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +37,7 @@ from pyspark.sql.types import StructType
 from jetbus.spark.alarms import Alarm, alarm_signals, new_signals, newest_signals, open_signals
 from jetbus.spark.carried import after_cuts, newest_alarms, only_touched
 from jetbus.spark.clock import TIME, BatchClock, Position, batch_clock
+from jetbus.spark.contents import BatchCount, Contents
 from jetbus.spark.elements import closed_elements, element_rows, open_elements
 from jetbus.spark.expectations import Expectation, Outcome, Watched, kept_condition, quarantined
 from jetbus.spark.footers import WrittenFile, find_files
@@ -57,40 +47,24 @@ from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, win
 from jetbus.spark.schemas import DOC, TABLES
 from jetbus.spark.sink import STATES_MAX
 from jetbus.spark.spark_errors import DataLoss
-from jetbus.spark.sql_text import map_buses, persist, run
+from jetbus.spark.sql_text import empty_frame, map_buses, persist, run
 from jetbus.spark.store import Store, day_of, delta_schema
 from jetbus.spark.tables import with_documents, with_values
 from jetbus.spark.timeline import SIGNS, availability, history, line_rows, open_paths, timeline
 from jetbus.spark.user_stages import OwnStage
 
-__all__ = ["CommittedBatch", "Plan", "fold_tables", "make_batch", "settings_for"]
+__all__ = ["CommittedBatch", "Plan", "fold_tables", "make_batch"]
 
 JOBS_AT_ONCE = 4
 """Stages whose jobs Spark runs at the same time."""
-SMALL_EVENTS = 5_000
-"""A batch with no more events is computed in one partition; so are carried tables with no more rows."""
-SMALL_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.files.minPartitionNum": "1",
-    }
-)
-"""Settings of the session while a small batch is computed.
-
-Its plans have nothing to adapt, and to generate, compile and load code for them takes longer than interpreting them.
-"""
-WRITE_SETTINGS: Mapping[str, str] = MappingProxyType({"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"})
-"""Settings of the session while any batch is computed: footers have no ranges of the former type of instants."""
+TASK_ROWS = 100_000
+"""Rows of a batch for each task of a stage; there are no more tasks than the session has shuffle partitions."""
 FEW_EVENTS = 200_000
 """The paths of a batch with no more events are sent to every executor, instead of sorting all that was carried."""
 _IS_EVENT = f"(event != '{TIME}')"
 """True for rows that are no time row."""
 _IS_HISTORY = "(event in ('add', 'change') and kind = 'state' and valid_to is not null)"
 """True for rows of a timeline that are rows of the table of history."""
-_TOTALS = ("events", "signs", "stays", "describes", "schemas", "requests", "foreign")
 
 
 Job = Callable[[], object]
@@ -101,6 +75,9 @@ class Plan:
     """Everything that a pipeline does with a batch."""
 
     spark: SparkSession
+    """The session of the pipeline's own."""
+    tasks_max: int
+    """Tasks of a stage, at the most."""
     store: Store
     alarms: tuple[Alarm, ...] = ()
     own: tuple[OwnStage, ...] = ()
@@ -109,6 +86,8 @@ class Plan:
     """True if every event of the journals is read: then seqs have no holes."""
     has_end: bool = False
     """True if journals go on after the end of what is read: rows of time then tell nothing of seqs."""
+    buses: Callable[[], Iterable[str]] = tuple
+    """Returns the names of the buses that are read."""
     prefix: str | None = None
     """Path below which the pipeline publishes; events there are its own."""
     on_alarms: Callable[[list[dict[str, Any]]], None] | None = None
@@ -131,61 +110,36 @@ class CommittedBatch:
     outcomes: list[Outcome] = field(default_factory=list)
     is_foreign: bool = True
     """True if it has anything but what came of publishing and reading."""
-    is_small: bool = False
 
 
-def make_batch(
-    plan: Plan, rows: DataFrame, number: int, *, is_first: bool = False, is_small: bool = False
-) -> CommittedBatch | None:
+def make_batch(plan: Plan, rows: DataFrame, number: int, *, is_first: bool = False) -> CommittedBatch | None:
     """Make tables of the rows of a batch and commit them; None if there is nothing new in it.
 
     The first batch of a run, ``is_first``, may have events that are in the tables already: Spark's checkpoint is behind
     them if the run before was killed.
     """
     # Spark counts from 0 again after its checkpoint was lost; the numbers of the tables only grow.
-    batch = _Batch(plan, max(number, plan.store.progress.batch + 1), rows.sparkSession, is_small=is_small)
-    with settings_for(batch.spark, is_small=is_small):
-        return batch.make(rows, is_first=is_first)
+    return _Batch(plan, max(number, plan.store.progress.batch + 1)).make(rows, is_first=is_first)
 
 
-def fold_tables(plan: Plan, spark: SparkSession) -> None:
+def fold_tables(plan: Plan) -> None:
     """Rewrite the tables of carried rows that have grown too much."""
     names = find_grown(plan.store)
     if not names:
         return
-    is_small = all(plan.store.appended(name).rows <= SMALL_EVENTS for name in names)
-    batch = _Batch(plan, plan.store.progress.batch, spark, is_small=is_small)
-    with settings_for(spark, is_small=is_small):
-        for name, rows in fold(spark, plan.store, names):
-            batch.write(name, rows)
-        plan.store.replace(batch.files(), names)
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """Facts about the events of a batch."""
-
-    positions: dict[str, Position]
-    events: int
-    signs: int
-    stays: int
-    """Events that may end the stay of a path: one is added or removed."""
-    describes: int
-    """Events that may end the validity of a description."""
-    schemas: int
-    """Events that bring a description."""
-    requests: int
-    foreign: int
-    cut_buses: tuple[str, ...]
+    batch = _Batch(plan, plan.store.progress.batch)
+    batch.set_tasks(max(plan.store.appended(name).rows for name in names))
+    for name, rows in fold(plan.spark, plan.store, names):
+        batch.write(name, rows)
+    plan.store.replace(batch.files(), names)
 
 
 class _Batch:
     """One batch while it is being made."""
 
-    def __init__(self, plan: Plan, number: int, spark: SparkSession, *, is_small: bool) -> None:
+    def __init__(self, plan: Plan, number: int) -> None:
         self.plan, self.number = plan, number
-        self.spark, self.store = spark, plan.store
-        self.is_small = is_small
+        self.spark, self.store = plan.spark, plan.store
         self.before = plan.store.progress.positions
         self.at = datetime.now(UTC)
         self.folders: dict[str, str] = {}
@@ -193,6 +147,7 @@ class _Batch:
         self._replaced: list[str] = []
         self._now: Mapping[str, Position] = {}
         self._persisted: list[DataFrame] = []
+        self._tasks = 1
         self._events: DataFrame
         self._known: DataFrame | None = None
         self._has_schemas = False
@@ -200,15 +155,16 @@ class _Batch:
     def make(self, rows: DataFrame, *, is_first: bool) -> CommittedBatch | None:
         begun_s = time.monotonic()
         try:
-            source, is_event = self._take_events(rows, is_first=is_first)
-            self._events = with_documents(source.where(is_event).drop("day"))
-            scanned = self._scan(source, is_event)
+            scanned = self._take_events(rows, is_first=is_first)
             if not scanned.positions:
                 return None
             # Buses without rows in this batch stay where they were.
             self._now = {**self.before, **scanned.positions}
+            self.set_tasks(self._estimate_rows(scanned))
+            written = self._read(self.folders["events"], TABLES["events"].stored)
+            self._events = with_documents(written.where("day is not null").drop("day"))
             self._take_descriptions(scanned)
-            _run_all(self._jobs(scanned, source))
+            _run_all(self._jobs(scanned))
         finally:
             for frame in self._persisted:
                 frame.unpersist()
@@ -229,21 +185,26 @@ class _Batch:
             self.folders,
             self.outcomes,
             is_foreign=scanned.foreign > 0,
-            is_small=self.is_small,
         )
 
-    def _jobs(self, scanned: _Scan, source: DataFrame) -> list[Job]:
-        """List the jobs that make all tables. Alarms come first; a large batch makes nothing else meanwhile."""
+    def _estimate_rows(self, scanned: Contents) -> int:
+        """Return how many rows a stage of this batch has, at the most: its events, and what was carried to them."""
+        rows = scanned.events
+        if scanned.cut_buses:
+            rows += self.store.appended("carried_paths").rows
+        if any(self._is_crossed(size_us) for size_us in WINDOWS_US.values()):
+            rows += self.store.appended("carried_windows").rows
+        return rows
+
+    def set_tasks(self, rows: int) -> None:
+        """Set how many tasks the stages of so many rows have."""
+        self._tasks = min(-(-rows // TASK_ROWS) or 1, self.plan.tasks_max)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(self._tasks))
+
+    def _jobs(self, scanned: Contents) -> list[Job]:
+        """List the jobs that make all tables; alarms are computed and published before the rest begins."""
         clock = self._clock(scanned)
-        jobs: list[Job] = []
-        if self.plan.alarms and self.is_small:
-            # Side by side with all others, which are too small to be in the way.
-            jobs.append(lambda: _run_all(self._make_alarms(scanned, clock)))
-        elif self.plan.alarms:
-            # Called here and not as a job: alarms are computed and published before the rest begins.
-            jobs += self._make_alarms(scanned, clock)
-        if self.is_small:
-            jobs.append(partial(self._write_events, source))
+        jobs: list[Job] = self._make_alarms(scanned, clock) if self.plan.alarms else []
         jobs += [partial(self._make_paths, scanned, clock), partial(self._make_requests, scanned, clock)]
         if self._has_schemas and (scanned.describes or scanned.cut_buses):
             jobs.append(partial(self._make_elements, clock))
@@ -258,13 +219,10 @@ class _Batch:
     def write(self, name: str, rows: DataFrame, *, is_row: str = "true", part: str = "") -> str:
         """Write rows to a new folder of a table, those that belong to it by day and the others without one.
 
-        Each ``part`` of a table has a folder of its own. Others do not read the files of a small batch, so that only
-        rows of the table are written.
+        Each ``part`` of a table has a folder of its own.
         """
         table = self.store.tables[name]
         chosen = self._expected(name)
-        if self.is_small and is_row != "true":
-            rows, is_row = rows.where(is_row), "true"
         watched = Watched(rows, chosen, is_row)
         self._describe(name.replace("_", " "))
         folder = self.folders[f"{name}/{part}" if part else name] = self.store.folder(name, self.number)
@@ -289,8 +247,8 @@ class _Batch:
         return self._gather(self.spark.read.schema(schema).parquet(folder))
 
     def _gather(self, rows: DataFrame) -> DataFrame:
-        """Bring the rows of a small batch into one partition."""
-        return rows.coalesce(1) if self.is_small else rows
+        """Read rows in no more tasks than the stages have: those of one task need not be moved to another."""
+        return rows.coalesce(self._tasks)
 
     def _persist(self, rows: DataFrame) -> DataFrame:
         """Keep rows in memory until the batch has been made."""
@@ -300,7 +258,7 @@ class _Batch:
     def _carried(self, name: str, partitions: Sequence[tuple[str, str, Any]] = ()) -> DataFrame | None:
         """Read a table of carried rows as of the last batch; None if there is nothing in it."""
         rows = self.store.frame(self.spark, name, partitions)
-        is_few = rows is not None and self.store.appended(name).rows <= SMALL_EVENTS
+        is_few = rows is not None and self.store.appended(name).rows <= self._tasks * TASK_ROWS
         return self._gather(rows) if rows is not None and is_few else rows
 
     def files(self) -> list[WrittenFile]:
@@ -311,39 +269,22 @@ class _Batch:
 
     # -- events
 
-    def _take_events(self, rows: DataFrame, *, is_first: bool) -> tuple[DataFrame, str]:
-        """Read the rows of the source, typed; gives them and the condition that tells events of the table."""
-        typed = with_values(rows).drop(DOC.name)
+    def _take_events(self, rows: DataFrame, *, is_first: bool) -> Contents:
+        """Write the table of events; return what Spark has counted meanwhile."""
+        typed = with_values(rows)
+        chosen = self._expected("events")
+        # The table has no such column; it is only made where an expectation looks at it.
+        if not any(DOC.name in one.condition for one in chosen):
+            typed = typed.drop(DOC.name)
         # Spark's checkpoint is written after the tables, so it can only be behind them, never ahead.
         if is_first and self.before:
             typed = after_seqs(typed, {bus: position.seq for bus, position in self.before.items()})
-        if self.is_small:
-            return self._persist(self._gather(typed)), kept_condition(_IS_EVENT, self._expected("events"))
-        return self._read(self._write_events(typed), TABLES["events"].stored), "day is not null"
-
-    def _write_events(self, typed: DataFrame) -> str:
-        # The table has no such column; it is only made where an expectation looks at it.
-        needs_documents = any(DOC.name in one.condition for one in self._expected("events"))
-        return self.write("events", with_documents(typed) if needs_documents else typed, is_row=_IS_EVENT)
-
-    def _scan(self, source: DataFrame, is_event: str) -> _Scan:
-        """Find out how far the batch goes, and what kinds of events it has."""
-        self._describe("clock")
-        args = {"has_end": self.plan.has_end, "prefix": "" if self.plan.prefix is None else f"{self.plan.prefix}/"}
-        marked = source.selectExpr("*", f"{is_event} as is_event")
-        return self._scanned([row.asDict() for row in run("batch_contents", args, rows=marked).collect()])
-
-    def _scanned(self, counted: list[dict[str, Any]]) -> _Scan:
-        positions: dict[str, Position] = {}
-        for row in counted:
-            at = self.before.get(row["bus"]) or Position(0, 0)
-            last_seq = at.seq if row["last_seq"] is None else row["last_seq"]
-            cut_seq = at.cut_seq if row["cut_seq"] is None else max(at.cut_seq, row["cut_seq"])
-            # A position only grows, also if Spark hands over rows that are in the tables already.
-            positions[row["bus"]] = Position(max(at.seq, last_seq), max(at.us, row["us"]), cut_seq)
+        buses = {*self.before, *self.plan.buses()}
+        count = BatchCount(buses, has_end=self.plan.has_end, prefix=self.plan.prefix)
+        folder = self.write("events", count.watch(typed, kept_condition(_IS_EVENT, chosen)), is_row=_IS_EVENT)
+        counted = count.read(self.spark.read.schema(TABLES["events"].stored).parquet(folder))
         self._check_no_hole(counted)
-        totals = {name: sum(row[name] for row in counted) for name in _TOTALS}
-        return _Scan(positions, **totals, cut_buses=tuple(row["bus"] for row in counted if row["cut_seq"] is not None))
+        return Contents.of(counted, self.before)
 
     def _check_no_hole(self, counted: list[dict[str, Any]]) -> None:
         """Refuse a batch that does not go on where the tables end, as after tables were put back from a backup."""
@@ -356,12 +297,12 @@ class _Batch:
                     "after the tables"
                 )
 
-    def _clock(self, scanned: _Scan) -> BatchClock:
+    def _clock(self, scanned: Contents) -> BatchClock:
         self._describe("cuts")
         now = {bus: position.us for bus, position in self._now.items()}
         return batch_clock(self.spark, self.before, now, self._events if scanned.cut_buses else None)
 
-    def _take_descriptions(self, scanned: _Scan) -> None:
+    def _take_descriptions(self, scanned: Contents) -> None:
         """Read what is known of the elements that this batch has events of."""
         is_touched = scanned.signs or scanned.describes or scanned.cut_buses
         known = self._carried("carried_elements") if is_touched else None
@@ -371,7 +312,7 @@ class _Batch:
             self._known = self._persist(self._touched(known, scanned, by=(*SIGNS, "describe")))
 
     def _touched(
-        self, rows: DataFrame, scanned: _Scan, otherwise: str = "false", by: Sequence[str] = SIGNS
+        self, rows: DataFrame, scanned: Contents, otherwise: str = "false", by: Sequence[str] = SIGNS
     ) -> DataFrame:
         """Keep what was carried of the paths that this batch has events of."""
         touching = self._events.where(f"event in {tuple(by)}")
@@ -380,7 +321,7 @@ class _Batch:
 
     # -- stages
 
-    def _make_alarms(self, scanned: _Scan, clock: BatchClock) -> list[Job]:
+    def _make_alarms(self, scanned: Contents, clock: BatchClock) -> list[Job]:
         """Make and publish alarms; gives the jobs that write them.
 
         Alarms are a function of the events, so a batch that is made again publishes the same.
@@ -410,7 +351,7 @@ class _Batch:
     def _write_signals(self, name: str, chosen: Callable[[DataFrame], DataFrame], signals: DataFrame) -> None:
         self.write(name, chosen(signals))
 
-    def _make_paths(self, scanned: _Scan, clock: BatchClock) -> None:
+    def _make_paths(self, scanned: Contents, clock: BatchClock) -> None:
         """Make history and what follows from it: rollups, availability, and the paths that are carried."""
         if not scanned.signs and not scanned.cut_buses:
             # Time that has passed may complete windows even if no value came.
@@ -422,15 +363,10 @@ class _Batch:
             carried = self._touched(after_cuts(carried, self.before), scanned)
         line = timeline(self._events, clock, carried, self._known, has_schemas=self._has_schemas)
         rows = line_rows(line)
-        jobs: list[Job] = []
-        if self.is_small:
-            rows = self._persist(rows)
-            jobs.append(partial(self.write, "history", rows, is_row=_IS_HISTORY))
-        else:
-            rows = self._read(self.write("history", rows, is_row=_IS_HISTORY), rows.schema)
+        rows = self._read(self.write("history", rows, is_row=_IS_HISTORY), rows.schema)
         # Files of history have the column by its name in the table; the functions of ``timeline`` know it as ``ts``.
         line = rows.withColumnRenamed("valid_from", "ts")
-        jobs.append(lambda: self.write("carried_paths", open_paths(line)))
+        jobs: list[Job] = [lambda: self.write("carried_paths", open_paths(line))]
         if scanned.stays or scanned.cut_buses:
             jobs.append(lambda: self.write("availability", availability(line.where("valid_to is not null"))))
         _run_all([lambda: self._make_rollups(history(line), clock), *jobs])
@@ -442,7 +378,7 @@ class _Batch:
         if values is None and carried is None:
             return
         if values is None:
-            values = self._gather(self.spark.createDataFrame([], TABLES["history"].schema))
+            values = empty_frame(self.spark, TABLES["history"].columns)
         self._describe("rollups")
         parts = window_parts(values, clock, carried)
         if sizes:
@@ -463,7 +399,7 @@ class _Batch:
         self.write("elements", closed_elements(rows))
         self.write("carried_elements", open_elements(rows))
 
-    def _make_requests(self, scanned: _Scan, clock: BatchClock) -> None:
+    def _make_requests(self, scanned: Contents, clock: BatchClock) -> None:
         # As with windows: carried rows are only read when a minute ends.
         carried = self._carried("carried_requests") if self._is_crossed(MINUTE_US) else None
         if not scanned.requests and carried is None:
@@ -511,23 +447,6 @@ def _run_all(jobs: Sequence[Job]) -> None:
     with ThreadPoolExecutor(JOBS_AT_ONCE) as threads:
         for job in [threads.submit(job) for job in jobs]:
             job.result()
-
-
-@contextmanager
-def settings_for(spark: SparkSession, *, is_small: bool) -> Iterator[None]:
-    """Set a session to the size of a batch for a while."""
-    settings = {**WRITE_SETTINGS, **(SMALL_SETTINGS if is_small else {})}
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, known in before.items():
-            if known is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, known)
 
 
 def after_seqs(rows: DataFrame, seqs: Mapping[str, int]) -> DataFrame:

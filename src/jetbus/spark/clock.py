@@ -101,8 +101,8 @@ def batch_clock(
     nothing = empty_frame(spark, _CUT_COLUMNS)
     if cut_events is None:
         return BatchClock(nothing, args)
-    cuts = run("cuts", args, events=cut_events).toArrow().combine_chunks()  # Spark loses rows behind an empty chunk
-    return BatchClock(spark.createDataFrame(cuts) if cuts.num_rows else nothing, args)
+    # Several stages ask for them. A frame that is made of Python's rows would take the place of the user's session.
+    return BatchClock(run("cuts", args, events=cut_events).localCheckpoint(), args)
 
 
 def _args(before: Mapping[str, Position], now_us: Mapping[str, int]) -> dict[str, SparkColumn]:

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus import entries
 from jetbus.entries import Words
-from jetbus.spark.schemas import Column, schema_of
+from jetbus.spark.schemas import Column
 from jetbus.spark.spark_errors import BadOption
+from jetbus.spark.sql_text import empty_frame
 
 __all__ = ["check_condition", "read_entries", "translate_errors"]
 
@@ -53,7 +54,7 @@ def check_condition(
     """Refuse a condition of an entry that Spark does not understand, before anything runs."""
     try:
         # Over an empty frame Spark analyses the condition, and runs no job.
-        kind = spark.createDataFrame([], schema_of(columns)).select(F.expr(text)).schema[0].dataType.simpleString()
+        kind = empty_frame(spark, columns).select(F.expr(text)).schema[0].dataType.simpleString()
     except Exception as problem:
         first = str(problem).strip().splitlines()[0]
         raise error(name, f"{word} = {text!r} is not understood: {first}") from problem

@@ -60,11 +60,10 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from jetbus.errors import JetError
 from jetbus.journal.instants import read_instant, write_instant
 from jetbus.journal.journal_errors import BadInstant
 from jetbus.spark.alarms import Alarm, check_alarms, read_alarms
-from jetbus.spark.batch import SMALL_EVENTS, CommittedBatch, Plan, fold_tables, make_batch, settings_for
+from jetbus.spark.batch import CommittedBatch, Plan, fold_tables, make_batch
 from jetbus.spark.catalog import Tables
 from jetbus.spark.diagnosis import JAVA_ERRORS, explain_failure
 from jetbus.spark.expectations import Expectation, read_expectations
@@ -75,6 +74,7 @@ from jetbus.spark.options import DaemonAddress, read_options
 from jetbus.spark.publishing import Publishing
 from jetbus.spark.source import closing_all
 from jetbus.spark.spark_errors import BadOption, JetSparkError, SparkFailed
+from jetbus.spark.spark_session import count_tasks, pipeline_session
 from jetbus.spark.store import Store
 from jetbus.spark.time_rows import StreamPosition, read_offset
 from jetbus.spark.user_stages import OwnStage, read_stages
@@ -156,11 +156,12 @@ class Pipeline:
                 "a pipeline needs a session in its own process, because Spark Connect would run it beside the server; "
                 "start it there, with jet pipeline run --master or spark-submit, and read its tables here, by attach"
             )
-        self._spark = spark
+        self.spark = pipeline_session(spark)
+        """The session in which its query runs, with settings of its own; listeners to the query are added here."""
         self._journals = [str(one) for one in ([journal] if isinstance(journal, str | Path) else journal)]
-        alarms = _checked_alarms(alarm_file, spark)
-        own = () if stage_file is None else read_stages(stage_file, spark)
-        expectations = _checked_expectations(expectation_file, spark, own)
+        alarms = _checked_alarms(alarm_file, self.spark)
+        own = () if stage_file is None else read_stages(stage_file, self.spark)
+        expectations = _checked_expectations(expectation_file, self.spark, own)
         sizes = {"eventsPerPartition": str(PART_EVENTS), "maxEventsPerBatch": str(batch_events_max), "clock": "true"}
         self._options = {**sizes, **_fix_instants(options), **where(self._journals)}
         self._range = read_options(self._options)
@@ -184,7 +185,7 @@ class Pipeline:
         # Java may have been started in another folder.
         self._checkpoint = None if checkpoint is None else read_location(checkpoint, option="checkpoint").uri
         location = read_location(tables, storage)
-        location.configure(spark)
+        location.configure(self.spark)
         self._care = TableCare(location, merge_every, keep_s)
         self.store = Store(location)
         try:
@@ -194,7 +195,8 @@ class Pipeline:
             self.store.close()
             raise
         self._plan = Plan(
-            spark,
+            self.spark,
+            count_tasks(spark),
             self.store,
             alarms,
             own,
@@ -203,6 +205,7 @@ class Pipeline:
             sees_all=self._range.rule is None and self._range.fail_on_data_loss and self._range.since_us is None,
             has_end=self._range.until_us is not None,
             on_alarms=self._show_alarms,
+            buses=self._list_buses,
             prefix=None if publish is None else publish.strip("/"),
         )
         self._listener = _Listener(self)
@@ -232,7 +235,7 @@ class Pipeline:
         # Before the query, so that a prefix that is taken ends the run before a batch is made.
         self._publish()
         # Before the query starts, or its first reports would be missed.
-        self._spark.streams.addListener(self._listener)
+        self.spark.streams.addListener(self._listener)
         trigger: dict[str, Any] = (
             {"availableNow": True} if once else {"processingTime": f"{round(every_s * 1000)} milliseconds"}
         )
@@ -341,7 +344,7 @@ class Pipeline:
         # The tables know best how far they go. Spark looks at this only without a checkpoint.
         begin = {**self._beginning(), **self.store.progress.seqs}
         start = {"start": json.dumps({bus: seq + 1 for bus, seq in begin.items()})} if begin else {}
-        return self._spark.readStream.format("jet").options(**{**self._options, **start}).load()
+        return self.spark.readStream.format("jet").options(**{**self._options, **start}).load()
 
     def _beginning(self) -> dict[str, int]:
         """Find the last event of each bus that is not to be read, as the option ``start`` says now."""
@@ -367,8 +370,8 @@ class Pipeline:
         self.behind()  # errors of the journals come before anything is published
         self._publishing = Publishing(self._daemon, self._prefix, self._plan.own)
         try:
-            tables = Tables(self._spark, self.store.location)
-            self._publishing.begin(self._spark, tables, query_groups=self._query_groups, query_open=self._query_open)
+            tables = Tables(self.spark, self.store.location)
+            self._publishing.begin(self.spark, tables, query_groups=self._query_groups, query_open=self._query_open)
         except BaseException:
             self._unpublish()
             raise
@@ -385,7 +388,7 @@ class Pipeline:
         for number in sorted(self._made):  # stopped before Spark could tell of it
             self._report(self._made.pop(number), 0.0, 0)
         with suppress(*JAVA_ERRORS):
-            self._spark.streams.removeListener(self._listener)
+            self.spark.streams.removeListener(self._listener)
         self._unpublish()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -445,18 +448,16 @@ class Pipeline:
                 raise JetSparkError("the pipeline was stopped before this batch")
             self._making = True
         try:
-            is_small = self._expects_few()
-            made = make_batch(self._plan, rows, number, is_first=self._is_first, is_small=is_small)
+            made = make_batch(self._plan, rows, number, is_first=self._is_first)
             self._is_first = False
             if made is not None:
                 # Kept until Spark reports on the batch, since only Spark knows how long all of it took.
                 self._made[number] = made
                 if self._publishing is not None:
-                    rows.sparkSession.sparkContext.setJobDescription(f"batch {made.number}: publish")
-                    with settings_for(rows.sparkSession, is_small=is_small):
-                        self._publishing.show_batch(rows.sparkSession, made)
+                    self.spark.sparkContext.setJobDescription(f"batch {made.number}: publish")
+                    self._publishing.show_batch(self.spark, made)
                 # After the commit: what fails from here on ends the run, but the events are in the tables.
-                fold_tables(self._plan, rows.sparkSession)
+                fold_tables(self._plan)
                 self._care.batch_made()
         except BaseException as problem:
             # ``stop`` interrupts a batch if it is to end at once; such an error is no news.
@@ -467,16 +468,10 @@ class Pipeline:
                 self._making = False
                 self._turn.notify_all()
 
-    def _expects_few(self) -> bool:
-        """Return True if the batch is small: it can have no more events than there are after those of the tables."""
-        if (self._range.batch_events_max or SMALL_EVENTS + 1) <= SMALL_EVENTS:
-            return True
-        if self._range.until_us is not None:
-            return False  # to find the end of a range in time takes longer than a batch of few events
-        try:
-            return self.behind() <= SMALL_EVENTS
-        except (JetError, JetSparkError, OSError):
-            return False  # a daemon is away; the tasks that read from it tell what to do
+    def _list_buses(self) -> list[str]:
+        """List the buses that are read."""
+        with self._looking:
+            return list(self._open_sources().now())
 
     def _show_alarms(self, rows: list[dict[str, Any]]) -> None:
         if self._publishing is not None:
@@ -512,9 +507,12 @@ class Pipeline:
     def behind(self) -> int:
         """Count the events that there are now and that the tables are to have and have not."""
         with self._looking:
-            if self._sources is None:
-                self._sources = OpenBuses(self._range)
-            return self._sources.behind(self.store.progress.seqs)
+            return self._open_sources().behind(self.store.progress.seqs)
+
+    def _open_sources(self) -> OpenBuses:
+        if self._sources is None:
+            self._sources = OpenBuses(self._range)
+        return self._sources
 
     def _check_range(self) -> None:
         """Refuse a range that would leave a hole in the tables, or that lies before their end."""

@@ -29,6 +29,8 @@ from jetbus.spark.spark_errors import JavaMissing
 __all__ = [
     "QueryError",
     "count_cores",
+    "count_tasks",
+    "pipeline_session",
     "session",
     "silence_query_log",
     "ui_address",
@@ -120,6 +122,30 @@ def _submitted_session(master: str | None, name: str, own: dict[str, str]) -> Sp
 
 _starting = threading.local()
 """Its attribute ``java`` is set in a thread that is starting Java."""
+
+
+PIPELINE_SETTINGS: dict[str, str] = {
+    # Footers have no ranges of the former type of instants.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # The number of tasks follows from the rows of a batch, which are known. To adapt plans, Spark would run each part
+    # of a query as a job of its own.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of the session that a pipeline works in."""
+
+
+def pipeline_session(spark: SparkSession) -> SparkSession:
+    """Return a new session for a pipeline, with the settings of another one and its own; the other stays as it is."""
+    made = spark.newSession()
+    for name, value in {**spark.conf.getAll, **PIPELINE_SETTINGS}.items():
+        if made.conf.isModifiable(name) and made.conf.get(name, None) != value:
+            made.conf.set(name, value)
+    return made
+
+
+def count_tasks(spark: SparkSession) -> int:
+    """Return how many tasks a stage has in a session, at the most."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 @contextmanager

@@ -6,12 +6,12 @@ whose events tell the time themselves needs no such row; what a read that leaves
 not known, so it gets one in any case.
 
 A batch read tells the time as of its beginning, and so does a stream with ``availableNow``. A stream that runs on tells
-it in steps, because each row costs a micro-batch where nothing else happens. A step grows with the silence, so that an
-alarm with a hold time of ten seconds is raised within a second or two and one of an hour within a minute, while a bus
-that sleeps over night costs one batch a minute:
+it in steps, because each row costs a micro-batch where nothing else happens. Each step is as long as the silence before
+it, so that a bus which sleeps over night costs 15 batches. The minute and the hour of the last event end with a time
+row of their own, which completes their windows:
 
-    silence    1 s   2 s ... 10 s   11 s   12.1 s ... 1 min   66 s ... 10 min   11 min   12 min ...
-    step       1 s   1 s      1 s  1.1 s    1.2 s       6 s  6.6 s       60 s     60 s     60 s
+    last event    12:34:56
+    time rows     12:34:57, :58, 12:35:00, :04, :12, :28, 12:36:00, 12:38:08 ... 12:52:00, 13:00:00, 13:25:04 ...
 
 The offset of a stream holds the instant of the last time row beside the seq, 0 if there was none. Offsets of a stream
 without the option are bare seqs; either form is understood, so that a checkpoint outlives a change of the option.
@@ -45,10 +45,8 @@ EVENT = "time"
 """The event of a time row."""
 STEP_US_MIN = 1_000_000
 """Time passes at least by this from the last event or time row of a stream to the next time row."""
-STEP_US_MAX = 60_000_000
-"""A time row that is due comes after this, however long the silence."""
-STEPS_OF_SILENCE = 10
-"""Between these limits a step is the silence so far, divided by this."""
+PERIODS_US = (60_000_000, 3_600_000_000)
+"""A minute and an hour; those of the last event end with a time row."""
 
 Offset = dict[str, int | dict[str, int]]
 """The offset of a stream: for each bus its last seq, or ``{"seq": 17, "us": 1772323200000000}``."""
@@ -95,9 +93,11 @@ class TickSchedule:
         # The end of the range is reported whatever the step: nothing follows that could report it later.
         if end_us == self._until_us:
             return end_us
-        silence_us = max(before_us - reach.last_us, 0)
-        step_us = min(max(silence_us // STEPS_OF_SILENCE, STEP_US_MIN), STEP_US_MAX)
-        return end_us if end_us - self._known_us(reach, before_us) >= step_us else before_us
+        known_us = self._known_us(reach, before_us)
+        ends_us = ((reach.last_us // period_us + 1) * period_us for period_us in PERIODS_US)
+        is_over = any(known_us < one_us <= end_us for one_us in ends_us)
+        is_due = end_us - known_us >= max(known_us - reach.last_us, STEP_US_MIN)
+        return end_us if is_over or is_due else before_us
 
     def _known_us(self, reach: Reach, before_us: int) -> int:
         """Return how far the rows themselves tell the time; later ones than ``until`` are not among them."""

@@ -30,8 +30,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
 
 from jetbus.spark.entries import read_entries
-from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, Table, schema_of
+from jetbus.spark.schemas import CARRIED, DOC, TABLES, Column, Table
 from jetbus.spark.spark_errors import BadStage
+from jetbus.spark.sql_text import empty_frame
 
 __all__ = ["OwnStage", "read_stages"]
 
@@ -91,7 +92,7 @@ def _cast(rows: DataFrame, table: Table) -> DataFrame:
 def read_stages(file: str | Path, spark: SparkSession) -> tuple[OwnStage, ...]:
     """Read the stages of a TOML file, with their tables."""
     entries = read_entries(file, "stage", _WORDS, BadStage, most=STAGES_MAX, instead="let one function do more")
-    nothing = spark.createDataFrame([], schema_of((*TABLES["events"].columns, DOC)))
+    nothing = empty_frame(spark, (*TABLES["events"].columns, DOC))
     return tuple(_read_stage(name, entry, Path(file).parent, nothing) for name, entry in entries.items())
 
 
