@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,12 +25,14 @@ from jetbus.spark import BadOption, NotTables, Pipeline, attach
 from jetbus.spark.clock import Position
 from jetbus.spark.footers import WrittenFile, find_files
 from jetbus.spark.location import Location, read_location
+from jetbus.spark.maintenance import merge_files
 from jetbus.spark.schemas import TABLES
 from jetbus.spark.store import Store, delta_schema, read_progress
 from support.spark import reference
 from support.spark.compare import assert_same, rows_of
 from support.spark.journals import numbers, write_events
 from support.spark.on_disk import assert_on_disk, wanted
+from support.spark.reference import Event
 
 if TYPE_CHECKING:
     from spark.conftest import RecordedBuses
@@ -114,6 +117,75 @@ def test_commits_tell_their_batch_and_what_files_hold(past: RecordedBuses) -> No
             written_ns = (past.tables / name / file["path"]).stat().st_mtime_ns
             assert file["modification_time"] == written_ns // 1_000_000
             assert str(file["partition.day"]) == file["path"].split("day=")[1][:10]
+
+
+DAYS, PATHS, DAY_EVENTS = 3, 700, 7000
+
+
+@pytest.fixture(scope="module")
+def wide(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of many paths over several days, in small row groups."""
+    folder = tmp_path_factory.mktemp("wide")
+    for day in range(DAYS):
+        begin_us = 1_772_323_200_000_000 + day * 86_400_000_000
+        log = [
+            Event("plant", n, begin_us + n * 1000, "change", "state", f"n/{n * 7919 % PATHS:03}", str(n), "counter#1")
+            for n in range(1, DAY_EVENTS + 1)
+        ]
+        write_events(folder / "journal", log, bus="plant")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jetbus.spark.batch.GROUP_ROWS", 100)
+        with Pipeline(spark, folder / "journal", folder / "tables", batch_events_max=DAY_EVENTS // 2) as pipeline:
+            pipeline.run_once()
+    return folder / "tables"
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["as written", "merged"])
+@pytest.mark.parametrize("name", ["events", "history"])
+def test_readers_of_one_path_skip_the_others(
+    spark: SparkSession, wide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, merged: bool
+) -> None:
+    """A query for one path of many over some days reads a few row groups, in polars, duckdb and Spark.
+
+    The bytes of all other row groups are destroyed, so that a reader that looks at them fails.
+    """
+    path = "n/123"
+    shutil.copytree(wide, tmp_path / "tables")
+    if merged:
+        monkeypatch.setattr("jetbus.spark.maintenance.GROUP_ROWS", 100)
+        merge_files(read_location(tmp_path / "tables"), [name])
+    table = DeltaTable(tmp_path / "tables" / name)
+    files = table.file_uris()
+    assert len(files) == DAYS if merged else len(files) >= 2 * DAYS
+    wanted = sum(pq.read_table(file, filters=[("path", "=", path)], partitioning=None).num_rows for file in files)
+    assert wanted > DAYS
+    lost, whole = map(sum, zip(*(destroy_others(Path(file), path) for file in files), strict=True))
+    assert lost > 0.9 * whole
+    with duckdb.connect() as connection:
+        query = "select count(value) from read_parquet(?, hive_partitioning = false) where path = ?"
+        assert connection.execute(query, [files, path]).fetchall() == [(wanted,)]
+    assert polars.scan_parquet(files).filter(polars.col("path") == path).collect().height == wanted
+    rows = spark.read.parquet(*files).where(f"path = '{path}'").collect()
+    assert [row.path for row in rows] == [path] * wanted
+
+
+def destroy_others(file: Path, path: str) -> tuple[int, int]:
+    """Overwrite the row groups that cannot have a path; return how many bytes they have, and all row groups."""
+    footer = pq.read_metadata(file)
+    column = footer.schema.names.index("path")
+    data, lost, whole = bytearray(file.read_bytes()), 0, 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        statistics = group.column(column).statistics
+        for part in map(group.column, range(group.num_columns)):
+            whole += part.total_compressed_size
+            if not statistics.min <= path <= statistics.max:
+                begin = part.dictionary_page_offset or part.data_page_offset
+                data[begin : begin + part.total_compressed_size] = b"\xff" * part.total_compressed_size
+                lost += part.total_compressed_size
+    file.write_bytes(data)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    return lost, whole
 
 
 def test_tables_at_a_uri(spark: SparkSession, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def _described_states(
 def _see(alarms: tuple[Alarm, ...], states: DataFrame) -> DataFrame:
     """Evaluate all conditions in one pass: the column ``seen`` has the view of each alarm, such as ``0+,3-``."""
     return states.selectExpr(
-        *("bus", "path", "seq", "ts", "key", "cut_seq", "cut_ts"),
+        *("bus", "path", "seq", "ts", "cut_seq", "cut_ts"),
         *(f"if({_IS_ALIVE}, {name}, null) as {name}" for name in ("value", "unit")),
         "cast(stale_s * 1e6D as bigint) as stale_us",
         f"concat_ws(',', {', '.join(_seen_by(place, alarm) for place, alarm in enumerate(alarms))}) as seen",

@@ -40,7 +40,7 @@ from jetbus.spark.clock import TIME, BatchClock, Position, batch_clock
 from jetbus.spark.contents import BatchCount, Contents
 from jetbus.spark.elements import closed_elements, element_rows, open_elements
 from jetbus.spark.expectations import Expectation, Outcome, Watched, kept_condition, quarantined
-from jetbus.spark.footers import WrittenFile, find_files
+from jetbus.spark.footers import GROUP_ROWS, WrittenFile, find_files
 from jetbus.spark.maintenance import find_grown, fold
 from jetbus.spark.requests import MINUTE_US, complete_requests, open_requests, request_rows
 from jetbus.spark.rollups import WINDOWS_US, complete_windows, open_windows, window_parts
@@ -61,6 +61,8 @@ TASK_ROWS = 100_000
 """Rows of a batch for each task of a stage; there are no more tasks than the session has shuffle partitions."""
 FEW_EVENTS = 200_000
 """The paths of a batch with no more events are sent to every executor, instead of sorting all that was carried."""
+_ORDER = ("path", "bus", "seq")
+"""Columns by which the rows of a file are in order."""
 _IS_EVENT = f"(event != '{TIME}')"
 """True for rows that are no time row."""
 _IS_HISTORY = "(event in ('add', 'change') and kind = 'state' and valid_to is not null)"
@@ -229,8 +231,13 @@ class _Batch:
         made = watched.rows
         if table.time is not None:
             made = made.selectExpr("*", f"if({watched.is_kept}, {day_of(table.time)}, null) as day")
+        order = [column for column in _ORDER if column in made.columns]
+        # Rows of a timeline are in this order already, and Spark leaves the sort out.
+        if table.time is not None and "path" in order:
+            made = made.sortWithinPartitions(*order)
         # Rows without a day come into Hive's default partition, which ``find_files`` leaves out.
-        made.write.partitionBy(*table.partitions).parquet(folder)
+        writer = made.write.partitionBy(*table.partitions).option("parquet.block.row.count.limit", GROUP_ROWS)
+        writer.parquet(folder)
         outcomes = watched.outcomes()
         self.outcomes += outcomes
         # Rows that were kept out lie in the same folder without a day, so they need not be computed again.

@@ -17,7 +17,10 @@ from deltalake.fs import DeltaStorageHandler
 
 from jetbus.spark.location import Location
 
-__all__ = ["WrittenFile", "find_files"]
+__all__ = ["GROUP_ROWS", "WrittenFile", "find_files"]
+
+GROUP_ROWS = 10_000
+"""Rows of a row group of a file. Rows are in order of path, so that readers of one path skip most row groups."""
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Folder in which Spark puts rows without a day: these are no rows of a table."""

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, WriterProperties
 from pyspark.sql import DataFrame, SparkSession
 
 from jetbus.spark.carried import newest_alarms, newest_elements, newest_paths
 from jetbus.spark.clock import BatchClock, batch_clock, instant
+from jetbus.spark.footers import GROUP_ROWS
 from jetbus.spark.location import Location
 from jetbus.spark.requests import fold_requests
 from jetbus.spark.rollups import fold_windows
@@ -87,16 +88,18 @@ def fold(spark: SparkSession, store: Store, names: Iterable[str]) -> Iterator[tu
 def merge_files(location: Location, names: Iterable[str] = (), *, by_path: bool = False) -> dict[str, dict[str, Any]]:
     """Merge the small files of some tables, or of all; return the report of delta-rs by table.
 
-    Carried tables are left alone: the pipeline replaces their files, and a merge would come between. ``by_path`` also
-    orders rows by path, so that queries for few paths read few files.
+    Carried tables are left alone: the pipeline replaces their files, and a merge would come between. Files that are
+    merged keep their order of rows, one after the other. ``by_path`` puts all rows in order of path, so that queries
+    for few paths read few files.
     """
     done = {}
+    written = WriterProperties(max_row_group_size=GROUP_ROWS, compression="ZSTD")
     for name, table in _choose(location, names, carried=False):
         z_order = by_path and any(one.name == "path" for one in table.schema().fields)
         if z_order:
-            done[name] = table.optimize.z_order(["path"], target_size=MERGED_BYTES)
+            done[name] = table.optimize.z_order(["path"], target_size=MERGED_BYTES, writer_properties=written)
         else:
-            done[name] = table.optimize.compact(target_size=MERGED_BYTES)
+            done[name] = table.optimize.compact(target_size=MERGED_BYTES, writer_properties=written)
     return done
 
 

@@ -125,6 +125,8 @@ _starting = threading.local()
 
 
 PIPELINE_SETTINGS: dict[str, str] = {
+    # Rows of several days are written at once. Without open writers for each, Spark would sort them by day.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
     # Footers have no ranges of the former type of instants.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # The number of tasks follows from the rows of a batch, which are known. To adapt plans, Spark would run each part

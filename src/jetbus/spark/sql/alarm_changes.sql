@@ -9,7 +9,7 @@ compared as (
   select *, lag(seen) over path as before, lag(cut_seq) over path as before_cut
   from {seen}
   where seen != ''
-  window path as (partition by key, bus, path order by seq)
+  window path as (partition by path, bus order by seq)
 ),
 -- The signs of single alarms. A new value starts to wait anew until it is stale.
 signs as (

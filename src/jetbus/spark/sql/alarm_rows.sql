@@ -22,7 +22,6 @@ united as (
 )
 -- Columns of a description are null until descriptions.sql finds it.
 select /*+ broadcast(cuts) */
-  united.*, cast(null as string) as unit, cast(null as string) as misfit,
-  xxhash64(united.bus, united.path) as key, cuts.cut_seq, cuts.cut_ts
+  united.*, cast(null as string) as unit, cast(null as string) as misfit, cuts.cut_seq, cuts.cut_ts
 from united
 left join {cuts} cuts on united.bus = cuts.bus and united.seq > cuts.after_seq and united.seq < cuts.cut_seq

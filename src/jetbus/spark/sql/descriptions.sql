@@ -19,7 +19,7 @@ latest as (
         )
       end,
       true
-    ) over (partition by key, bus, path order by seq rows between unbounded preceding and current row) as described
+    ) over (partition by path, bus order by seq rows between unbounded preceding and current row) as described
   from {rows}
 ),
 -- A cut ends a description, too.

@@ -20,7 +20,7 @@ united as (
 -- Each with the cut after it.
 cut_rows as (
   select /*+ broadcast(cuts) */
-    united.*, xxhash64(united.bus, united.path) as key, cuts.cut_seq, cuts.cut_ts
+    united.*, cuts.cut_seq, cuts.cut_ts
   from united
   left join {cuts} cuts on united.bus = cuts.bus and united.seq > cuts.after_seq and united.seq < cuts.cut_seq
 ),
@@ -31,10 +31,10 @@ neighbours as (
     lead(seq) over path as next_seq,
     lead(ts) over path as next_ts,
     coalesce(lead(carried) over path, false) as next_carried,
-    max(carried) over (partition by key, bus, path order by seq rows between unbounded preceding and current row)
+    max(carried) over (partition by path, bus order by seq rows between unbounded preceding and current row)
       as was_known
   from cut_rows
-  window path as (partition by key, bus, path order by seq)
+  window path as (partition by path, bus order by seq)
 )
 -- Of several carried rows of an element the newest counts.
 select

@@ -18,8 +18,8 @@ neighbours as (
   from {rows}
   where event != 'describe'
   window
-    path as (partition by key, bus, path order by seq),
-    so_far as (partition by key, bus, path order by seq rows between unbounded preceding and current row)
+    path as (partition by path, bus order by seq),
+    so_far as (partition by path, bus order by seq rows between unbounded preceding and current row)
 ),
 -- What ended each value: the next row of its path, or a cut if that came first. Of several carried rows of a path the
 -- newest counts. A stay starts where a path is added, was not there, or was cut off since.
@@ -65,7 +65,7 @@ stays as (
       )
     ) over so_far.gap_us as quiet_us
   from ended
-  window so_far as (partition by key, bus, path order by seq rows between unbounded preceding and current row)
+  window so_far as (partition by path, bus order by seq rows between unbounded preceding and current row)
 )
 -- Only a row that anything but a change ends, or nothing yet, has the final totals of its stay.
 select

@@ -40,8 +40,7 @@ known_rows as (
 united as (
   select * from signs union all select * from open_rows union all select * from known_rows
 )
--- Sorting by a hash first compares numbers; paths, which start alike, are compared only where it is the same.
 select /*+ broadcast(cuts) */
-  united.*, xxhash64(united.bus, united.path) as key, cuts.cut_seq, cuts.cut_ts, cuts.cut_event
+  united.*, cuts.cut_seq, cuts.cut_ts, cuts.cut_event
 from united
 left join {cuts} cuts on united.bus = cuts.bus and united.seq > cuts.after_seq and united.seq < cuts.cut_seq
