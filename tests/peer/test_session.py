@@ -15,9 +15,10 @@ import jetbus
 from jetbus.json_types import DaemonInfo
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import OwnedMethod, OwnedState
+from jetbus.peer.events import Event
 from jetbus.peer.peer_session import PeerSession
 from jetbus.peer.requests import CallParams, SetParams, SetReader
-from jetbus.peer.subscription import Event, Policy, Subscription
+from jetbus.peer.subscription import Policy, Subscription
 from jetbus.peer.values import may_have_blobs, plain, plain_args
 from jetbus.rules import rule
 

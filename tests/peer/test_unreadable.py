@@ -15,8 +15,9 @@ import pytest
 import jetbus
 from jetbus.errors import InvalidValue
 from jetbus.peer.elements import OwnedMethod, OwnedState
+from jetbus.peer.events import Event
 from jetbus.peer.peer_session import PeerSession
-from jetbus.peer.subscription import Event, Subscription
+from jetbus.peer.subscription import Subscription
 from jetbus.rules import rule
 from support.jet import Jet
 

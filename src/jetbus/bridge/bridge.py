@@ -41,7 +41,7 @@ from jetbus.peer.address import read_url
 from jetbus.peer.aio import FetchAsync, PeerAsync, StateAsync
 from jetbus.peer.connection import CLOSE_S, backoff_s
 from jetbus.peer.elements import Spawn
-from jetbus.peer.subscription import Event
+from jetbus.peer.events import Event
 from jetbus.peer.values import encode_value
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule

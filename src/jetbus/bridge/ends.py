@@ -16,8 +16,9 @@ from jetbus.json_types import Json, JsonObject
 from jetbus.peer.codec import RoutedRequest
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, Spawn
+from jetbus.peer.events import Event
 from jetbus.peer.peer_session import GRACE_S, PeerSession
-from jetbus.peer.subscription import Event, Subscription
+from jetbus.peer.subscription import Subscription
 from jetbus.rules import Rule
 from jetbus.wire import jsonrpc
 

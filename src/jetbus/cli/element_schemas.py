@@ -21,8 +21,8 @@ from jetbus.schema import NAMES, Schema, read_quality, read_schema
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from jetbus.peer.events import Event
     from jetbus.peer.simple import SimplePeer
-    from jetbus.peer.subscription import Event
 
 ACCESS = {(False, False): "set", (False, True): "read-only", (True, False): "call", (True, True): "no call"}
 """Access of this user to a state or method, by ``is_method`` and ``fetch_only``."""

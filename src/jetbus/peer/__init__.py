@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from jetbus.peer.aio import FetchAsync, MethodAsync, MirrorAsync, PeerAsync, SortedAsync, StateAsync
     from jetbus.peer.blocking import Fetch, Method, Mirror, Peer, Sorted, State
     from jetbus.peer.elements import UNCHANGED, Adapted
+    from jetbus.peer.events import Event
     from jetbus.peer.requests import SetResult
-    from jetbus.peer.subscription import Event
     from jetbus.peer.values import Blob
 
 __all__ = [

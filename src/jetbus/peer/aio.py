@@ -32,6 +32,7 @@ from jetbus.peer.callbacks import call_back, is_async
 from jetbus.peer.compat import features_of
 from jetbus.peer.connection import OnResult, PeerConnection
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
+from jetbus.peer.events import Event
 from jetbus.peer.handles import ElementAsync, FetchAsync, MethodAsync, MirrorAsync, SortedAsync, StateAsync, apply_event
 from jetbus.peer.histories import read_frame, read_history, read_tree
 from jetbus.peer.requests import (
@@ -46,15 +47,7 @@ from jetbus.peer.requests import (
     read_set_value,
 )
 from jetbus.peer.signatures import show_options
-from jetbus.peer.subscription import (
-    QUEUE_MAX,
-    Event,
-    Policy,
-    Subscription,
-    convert_value,
-    matches,
-    sort_window,
-)
+from jetbus.peer.subscription import QUEUE_MAX, Policy, Subscription, convert_value, matches, sort_window
 from jetbus.peer.values import FINITE_TYPES, Instant, encode_instant, read_value
 from jetbus.rules import Rule, Sort, rule
 from jetbus.rules.text import translate_topic

@@ -30,8 +30,8 @@ from msgspec import UNSET, Raw
 from jetbus.errors import InvalidValue, JetError, NotConnected
 from jetbus.json_types import ErrorObject, Json, JsonObject
 from jetbus.peer.codec import Decoded, Incoming, OutgoingRequest, RoutedRequest
+from jetbus.peer.events import Event, Notification
 from jetbus.peer.requests import CallParams, SetParams
-from jetbus.peer.subscription import Event, Notification
 from jetbus.peer.values import OCTETS, Blob, decode_or_explain, encode_checked, encode_plain, is_bytes
 from jetbus.wire import binary, jsonrpc
 from jetbus.wire.binary import EVENT, KINDS, REQUEST, RESPONSE

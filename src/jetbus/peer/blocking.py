@@ -29,6 +29,7 @@ from jetbus.json_types import Json, JsonObject
 from jetbus.peer.arguments import check_callback
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
+from jetbus.peer.events import Event
 from jetbus.peer.handles import BlockingElement, Fetch, Method, Mirror, Sorted, State, apply_event
 from jetbus.peer.requests import (
     BlockingWaiter,
@@ -43,7 +44,7 @@ from jetbus.peer.requests import (
     read_set_value,
 )
 from jetbus.peer.signatures import show_options
-from jetbus.peer.subscription import QUEUE_MAX, Event, Policy, Subscription
+from jetbus.peer.subscription import QUEUE_MAX, Policy, Subscription
 from jetbus.peer.threads import OnResult, ResponseFuture, ThreadedConnection
 from jetbus.peer.values import FINITE_TYPES, Instant, encode_instant
 from jetbus.rules import Rule, rule

@@ -31,7 +31,7 @@ from msgspec import Raw, Struct
 
 from jetbus.errors import JetError
 from jetbus.json_types import Json
-from jetbus.peer.subscription import Event, Notification
+from jetbus.peer.events import Event, Notification
 from jetbus.peer.values import encode_checked, encode_plain, encode_value, may_have_blobs
 from jetbus.wire import jsonrpc
 from jetbus.wire.jsonrpc import Envelope

@@ -28,10 +28,11 @@ from jetbus.errors import Invalid, NotConnected, TimedOut, TooSlow
 from jetbus.json_types import Json, JsonObject
 from jetbus.peer.callbacks import call_back
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState
+from jetbus.peer.events import Event
 from jetbus.peer.peer_session import PeerSession
 from jetbus.peer.requests import BlockingWaiter
 from jetbus.peer.signatures import show_options
-from jetbus.peer.subscription import Event, Subscription
+from jetbus.peer.subscription import Subscription
 from jetbus.schema import Described, read_quality, read_time
 
 if TYPE_CHECKING:

@@ -50,6 +50,7 @@ from jetbus.peer.codec import (
 )
 from jetbus.peer.compat import features_of
 from jetbus.peer.elements import Owned, OwnedMethod, OwnedState, Responder, Spawn
+from jetbus.peer.events import Event, note_receipt
 from jetbus.peer.lengths import LongMessage
 from jetbus.peer.requests import (
     DONE,
@@ -64,7 +65,7 @@ from jetbus.peer.requests import (
     Waiter,
 )
 from jetbus.peer.sending import NO_REQUEST, SendingSession
-from jetbus.peer.subscription import Event, Subscription, note_receipt
+from jetbus.peer.subscription import Subscription
 from jetbus.peer.values import (
     FINITE_TYPES,
     INFINITY_START,

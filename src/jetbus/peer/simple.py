@@ -29,9 +29,10 @@ from jetbus.peer.address import (
 )
 from jetbus.peer.codec import make_codec
 from jetbus.peer.compat import features_of, read_info
+from jetbus.peer.events import Event
 from jetbus.peer.peer_session import GRACE_S, PeerSession
 from jetbus.peer.requests import CallParams, SetParams, SetReader, SetResult, daemon_timed_out, prepare_args
-from jetbus.peer.subscription import Event, Subscription, matches, sort_window
+from jetbus.peer.subscription import Subscription, matches, sort_window
 from jetbus.rules import Rule
 from jetbus.wire.framing import BINARY_STREAM, STREAM, Framing, StreamDecoder
 

@@ -36,24 +36,30 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
-from datetime import UTC, datetime
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw
 
 from jetbus.errors import InvalidValue, JetError, NotConnected, NotState, TooSlow
 from jetbus.json_types import Json, JsonObject
 from jetbus.peer.arguments import check_callback, check_choice, check_type
 from jetbus.peer.callbacks import await_outcome, call_back
 from jetbus.peer.compat import Features
+from jetbus.peer.events import (
+    NO_DESCRIPTION,
+    About,
+    Event,
+    Notification,
+    add_description,
+    current_receipt,
+    is_described,
+    merge_events,
+)
 from jetbus.peer.values import decode_or_explain, is_blob, read_value
 from jetbus.rules import Rule, Sort
-from jetbus.schema import GOOD, Quality, Schema, read_quality, read_schema
 from jetbus.wire import jsonrpc
 
 if TYPE_CHECKING:
@@ -63,145 +69,6 @@ log = logging.getLogger("jetbus.peer")
 
 Policy = Literal["latest", "every"]
 QUEUE_MAX = 100_000
-
-
-class Receipt:
-    """Moment at which messages arrived together. All receipts are equal: events are compared without it."""
-
-    __slots__ = ("at_s",)
-
-    def __init__(self, at_s: float) -> None:
-        self.at_s = at_s
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Receipt)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-_NO_RECEIPT = Receipt(0.0)
-"""Receipt of an event that was made by hand."""
-
-# The events of one receipt share it, and a datetime is made only when it is read, so the time of an event costs a few
-# nanoseconds. A context variable, because peers in several threads receive at once, and because its ``get`` is the
-# cheapest call that a decoder can make for a field that the wire does not have.
-_receipt: ContextVar[Receipt] = ContextVar("receipt", default=_NO_RECEIPT)
-
-
-def note_receipt() -> None:
-    """Note that messages have arrived now; events that are made next in this thread refer to it."""
-    _receipt.set(Receipt(time.time()))
-
-
-_RENAMED = {
-    "kind": "event",
-    "fetch_only": "fetchOnly",
-    "receipt": "(received)",
-    "told_schema": "schema",
-    "told_quality": "quality",
-    "told_record": "recorded",
-}
-
-
-class Recorded(NamedTuple):
-    """Place of an event in the daemon's journal."""
-
-    seq: int
-    ts: str
-    event: str
-    """Name of the event there: ``add``, ``change``, ``remove`` or ``describe``."""
-
-
-class Event(Struct, frozen=True, gc=False, rename=_RENAMED):
-    """Event of a state or method: ``add``, ``change`` or ``remove``. Methods are without a value.
-
-    The usual notification is decoded from the wire straight into an event.
-    """
-
-    kind: str = ""
-    path: str = ""
-    value: Any = None
-    fetch_only: bool = False
-    receipt: Any = field(default_factory=_receipt.get)
-    """The ``Receipt`` of the message; daemons send no member of its name."""
-    is_method: bool = False
-    is_node: bool = False
-    """True if a node appeared or vanished, for a fetch with ``nodes``; nodes are without a value."""
-    problem: JetError | None = None
-    """Why the value could not be read: at all, which leaves None, or as the type that was asked for."""
-    ts: str = ""
-    """When it happened, for events that a fetch with ``since`` replays; with ``meta``, when its owner measured it."""
-    stale: bool = False
-    """True if the owner has not changed the state for as long as its schema allows, for a fetch with ``meta``."""
-    told_schema: Json = UNSET
-    """Schema of the state as its owner wrote it, for a fetch with ``schema``; ``schema`` is easier to use."""
-    told_quality: Json = None
-    """Quality of the value as its owner wrote it, for a fetch with ``meta``; ``quality`` is easier to use."""
-    told_record: Json = None
-    """Place in the journal as the daemon wrote it, for a fetch with ``recorded``; ``recorded`` is easier to use."""
-
-    @property
-    def recorded(self) -> Recorded | None:
-        """Place in the journal: ``seq``, ``ts`` and ``event``; None if it has none, or the fetch did not ask."""
-        told = self.told_record
-        return Recorded(told["seq"], told["ts"], told["event"]) if isinstance(told, dict) else None
-
-    @property
-    def schema(self) -> Schema | None:
-        """Description of the state or method; None if it has none, or the fetch did not ask."""
-        told = self.told_schema
-        return None if told is UNSET else read_schema(told if isinstance(told, str | dict) else None)
-
-    @property
-    def quality(self) -> Quality:
-        """Trust in the value: ``level`` and ``reason``. Good if the owner does not say otherwise."""
-        try:
-            return GOOD if self.told_quality is None else read_quality(self.told_quality)
-        except ValueError:
-            return GOOD
-
-    @property
-    def received(self) -> datetime:
-        """Time at which this peer received it, in UTC."""
-        at_s = self.receipt.at_s if isinstance(self.receipt, Receipt) else 0.0
-        return datetime.fromtimestamp(at_s, UTC)
-
-    def __repr__(self) -> str:
-        fields = (f"{name}={getattr(self, name)!r}" for name in self._shown_fields())
-        return f"Event({', '.join(fields)})"
-
-    def _shown_fields(self) -> list[str]:
-        told = [name for name, default in _ASKED if getattr(self, name) != default]
-        return [name for name in self.__struct_fields__ if name in told or name not in _RARELY_SHOWN]
-
-
-_ASKED: list[tuple[str, Any]] = [
-    ("stale", False),
-    ("told_schema", UNSET),
-    ("told_quality", None),
-    ("told_record", None),
-]
-"""Fields that only fetches have that ask for them, with the values that say nothing."""
-_RARELY_SHOWN = {"receipt", *(name for name, _ in _ASKED)}
-
-
-class Notification(Struct, gc=False):
-    """Parameters of any notification of a fetch, plain or sorted."""
-
-    path: str = ""
-    event: str = ""
-    value: Json = UNSET
-    fetchOnly: bool = False  # noqa: N815 - the wire's name
-    changes: list[Json] | UnsetType = UNSET
-    n: int = 0
-    type: str = ""
-    """``node`` for the event of a node."""
-    ts: str = ""
-    stale: bool = False
-    told_schema: Json = field(default=UNSET, name="schema")
-    told_quality: Json = field(default=None, name="quality")
-    told_record: Json = field(default=None, name="recorded")
 
 
 class Subscription:
@@ -258,7 +125,7 @@ class Subscription:
         """Nodes that the consumer knows."""
         self._reported_nodes: set[str] = set()
         """Nodes reported on this connection, until everything has been reported."""
-        self._about: dict[str, _About] = {}
+        self._about: dict[str, About] = {}
         """Schema, time and quality last received of every match, if the fetch asks for them."""
         self._pending: dict[object, Event] | list[Any] = [] if policy == "every" or rule.sort else {}
         self._delivered: list[Event] = []
@@ -311,9 +178,9 @@ class Subscription:
         reported, self._reported = self._reported, None
         if reported is not None:
             for path in [path for path in self.known if path not in reported]:
-                value, about = self.known.pop(path), self._about.pop(path, _NOTHING)
+                value, about = self.known.pop(path), self._about.pop(path, NO_DESCRIPTION)
                 if not self._sorts_itself:
-                    self._emit([_tell_about(self._make_event("remove", path, value, False), about)])
+                    self._emit([add_description(self._make_event("remove", path, value, False), about)])
             for node in sorted(self._nodes - self._reported_nodes, key=len, reverse=True):
                 self._receive_node("remove", node)
         if self._sorts_itself:
@@ -358,9 +225,9 @@ class Subscription:
         """Return events with the schemas of their states, and remember these schemas."""
         about = self._about
         # Most states have neither schema nor quality. Then this is all that asking costs.
-        if not about and not any(map(_says_more, events)):
+        if not about and not any(map(is_described, events)):
             return events
-        return [self._add_schema(event) if event.path in about or _says_more(event) else event for event in events]
+        return [self._add_schema(event) if event.path in about or is_described(event) else event for event in events]
 
     def _add_schema(self, event: Event) -> Event:
         schema, _, _ = self._remember_about(event.kind, event.path, event)
@@ -377,7 +244,7 @@ class Subscription:
             )
             return
         self.known.update(zip(paths, values, strict=True))
-        self._emit(list(map(Event, repeat("change"), paths, values, fetch_only, repeat(_receipt.get()))))
+        self._emit(list(map(Event, repeat("change"), paths, values, fetch_only, repeat(current_receipt.get()))))
 
     def receive_notification(self, notification: Notification) -> None:
         """Take in a notification of any kind: of a state, of a method, or of a sorted list."""
@@ -444,7 +311,7 @@ class Subscription:
             event = self._make_event("change", entry["path"], value, entry.get("fetchOnly", False))
             if self._asked:
                 about = entry.get("schema", UNSET), entry.get("quality"), entry.get("stale", False)
-                event = _tell_about(msgspec.structs.replace(event, ts=entry.get("ts", "")), about)
+                event = add_description(msgspec.structs.replace(event, ts=entry.get("ts", "")), about)
             if index < len(items):
                 items[index] = event
             else:
@@ -460,20 +327,20 @@ class Subscription:
         """Return the event of a notification for the consumer; None if the consumer knows it already."""
         if not self._asked or told is None:
             return self._check_value(kind, path, value, fetch_only, ts)
-        before = self._about.get(path, _NOTHING)
+        before = self._about.get(path, NO_DESCRIPTION)
         about = self._remember_about(kind, path, told)
         is_news = self._reported is not None and about != before
         event = self._check_value(kind, path, value, fetch_only, ts, is_news=is_news)
-        return None if event is None else _tell_about(event, about, told.told_record)
+        return None if event is None else add_description(event, about, told.told_record)
 
-    def _remember_about(self, kind: str, path: str, told: Event | Notification) -> _About:
+    def _remember_about(self, kind: str, path: str, told: Event | Notification) -> About:
         """Return schema, quality and staleness after a notification, and keep them unless there are none."""
         # Only ``add`` and a change of the schema have the schema; the consumer gets it with every event.
         schema = told.told_schema
         if schema is UNSET and kind != "add":
-            schema = self._about.get(path, _NOTHING)[0]
+            schema = self._about.get(path, NO_DESCRIPTION)[0]
         about = schema, told.told_quality, told.stale
-        if kind == "remove" or about == _NOTHING:
+        if kind == "remove" or about == NO_DESCRIPTION:
             self._about.pop(path, None)
         else:
             self._about[path] = about
@@ -599,7 +466,7 @@ class Subscription:
                 continue
             if (older.kind, event.kind) != ("add", "remove"):
                 self.conflated += 1
-                pending[key] = _merge(older, event)
+                pending[key] = merge_events(older, event)
                 continue
             # Both stay, under keys of their own, so that later events of the path replace neither.
             del pending[key]
@@ -650,21 +517,6 @@ class Subscription:
         return delivered + events if delivered and events else delivered or events
 
 
-_About = tuple[Json, Json, bool]
-"""Schema, quality and staleness of a state, as they were told."""
-_NOTHING: _About = (UNSET, None, False)
-
-
-def _says_more(event: Event) -> bool:
-    """Return True if an event has a schema or a quality, or says that its state is stale."""
-    return event.told_schema is not UNSET or event.told_quality is not None or event.stale
-
-
-def _tell_about(event: Event, about: _About, record: Json = None) -> Event:
-    schema, quality, stale = about
-    return msgspec.structs.replace(event, told_schema=schema, told_quality=quality, stale=stale, told_record=record)
-
-
 _ABSENT: Any = object()
 _NO_VALUE = Raw(b"")
 _TRUE = Raw(b"true")
@@ -708,19 +560,3 @@ def sort_window(sort: Sort, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     readable = [item for item in values.items() if not isinstance(item[1], InvalidValue)]
     ordered = sorted(readable, key=lambda item: sort.key(*item), reverse=sort.descending)
     return ordered[sort.first - 1 : sort.last]
-
-
-_MERGED = {
-    ("add", "change"): "add",
-    ("change", "change"): "change",
-    ("change", "remove"): "remove",
-    ("remove", "add"): "change",
-}
-
-
-def _merge(older: Event, newer: Event) -> Event:
-    """Return one event for two that the consumer has not seen yet."""
-    kind = _MERGED.get((older.kind, newer.kind), newer.kind)
-    if kind == newer.kind:
-        return newer
-    return msgspec.structs.replace(newer, kind=kind)

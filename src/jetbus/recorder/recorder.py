@@ -41,7 +41,7 @@ from jetbus.journal.writer import WriterStats
 from jetbus.json_types import Json, JsonObject
 from jetbus.loops import run, until_stopped
 from jetbus.peer.aio import FetchAsync, PeerAsync
-from jetbus.peer.subscription import Event
+from jetbus.peer.events import Event
 from jetbus.peer.values import Blob, encode_value
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule

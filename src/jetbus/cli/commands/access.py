@@ -19,8 +19,8 @@ from jetbus.cli.output import Output
 from jetbus.cli.target import Target, ask_password, read_password
 from jetbus.errors import JetError
 from jetbus.json_types import Json
+from jetbus.peer.events import Event
 from jetbus.peer.simple import SimplePeer
-from jetbus.peer.subscription import Event
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
 

@@ -13,7 +13,7 @@ from jetbus.cli.element_schemas import ACCESS, name_owner
 from jetbus.cli.output import Output, choose_format, print_line
 from jetbus.cli.target import Target
 from jetbus.json_types import JsonObject
-from jetbus.peer.subscription import Event
+from jetbus.peer.events import Event
 from jetbus.rules import Rule
 from jetbus.schema import read_schema
 
