@@ -62,6 +62,21 @@ def test_every_package_is_on_the_map() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", MAP[1], re.MULTILINE)) == packages - NOT_ON_THE_MAP
 
 
+LISTED = re.compile(r"^ {4}(\w+(?:, \w+)*) {2,}\S.*$", re.MULTILINE)
+"""A line of the list of modules in the docstring of a package: the first names, and others in the text."""
+
+
+@pytest.mark.parametrize("package", ["bus", "daemon", "journal", "peer", "radar", "spark", "wire"])
+def test_packages_list_modules_that_exist(package: str) -> None:
+    """The docstring of a package lists modules that it has, so that a renamed one is renamed there, too."""
+    docstring = ast.get_docstring(ast.parse((PACKAGE / package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    lines = [*LISTED.finditer(docstring)]
+    listed = {name for line in lines for name in (*line[1].split(", "), *re.findall(r"``([a-z]\w*)``", line[0]))}
+    modules = {entry.stem for entry in (PACKAGE / package).iterdir() if entry.suffix == ".py" or entry.is_dir()}
+    assert len(listed & modules) > 5
+    assert listed - modules - {"browser", "jetd"} == set()
+
+
 def test_walks_have_functions() -> None:
     """There are five walks with many functions, so that the tests above test something."""
     assert MAP is not None

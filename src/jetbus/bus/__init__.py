@@ -5,9 +5,12 @@ forward only::
 
     bytes -> wire.jsonrpc -> bus.Bus.receive -> a service -> the element -> its audiences -> outboxes, journal
 
-    bus               entry point, elements and sessions;  ``changes`` of values and descriptions
-    services          the other services, as a table;  ``binary_services`` for the binary protocol
-    tree, fetches     elements by path, audiences by rule
+    bus               entry point, elements and sessions;  ``changes`` of values, ``descriptions``, ``staleness``
+    session           a connected peer;  ``account`` of its bytes, ``limits``, ``batches``
+    serving           turns and waiting messages;  ``conditions`` of sessions, ``tasks`` of short steps
+    usual             the elements and sessions that the compiled lane may serve
+    services          the other services, as a table;  ``params``, ``binary_services`` for the binary protocol
+    tree, fetches     elements by path, audiences by rule;  ``nodes`` above elements
     audiences         shared notifications;  ``sorting`` for sorted fetches
     preparations      elements that gets and fetches start with, in short steps
     routing           sets and calls to owners and back;  ``routes``, those that wait for a response

@@ -3,6 +3,17 @@
 The writing half appends events and commits them in groups; a directory has one writer. The reading half needs no lock
 and reads while a writer writes. Both need pyarrow (``pip install 'jetbus[history]'``); instants and errors can be
 imported without it.
+
+    writer            appends events;  ``batch``, ``segment_writer``, ``segment``, ``index``, ``sampling``, ``settings``
+    recovery          the end of a journal after a crash;  ``directory``, identity, heartbeat and lock
+    maintenance       snapshots and retention;  ``compaction`` to ``parquet``, ``verification``, ``stats``
+    reader            one object for several directories;  ``log`` of one, ``filters``, ``tree``, ``snapshots``
+    effective         events in the order in which they were true
+    expansion         the size of compressed batches in memory
+    source            questions, asked of a folder and of a daemon in one way;  ``pages`` of answers
+    instants          instants and durations as people write them;  ``events``, ``journal_errors``
+    typed             values in columns of their types;  ``recorded_units``, ``pandas_frames``
+    export            files for other tools;  ``spreadsheet``, events as CSV
 """
 
 from __future__ import annotations

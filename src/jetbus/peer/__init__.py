@@ -3,6 +3,17 @@
 ``PeerAsync`` lives on the caller's event loop, ``Peer`` blocks and brings a loop of its own. Both are thin layers with
 the same names around one session without I/O. They are imported on first use: a program that needs only the session or
 an address does not have to import an event loop.
+
+    aio, blocking     ``PeerAsync`` and ``Peer``;  ``handles`` that they return, ``simple`` for one request
+    connection        made, introduced, made again;  ``threads`` of a blocking peer, ``transport``, ``probe``
+    peer_session      elements, fetches and all that is received;  ``sending``, requests, batches and ``lengths``
+    requests          parameters, results and waiters;  ``callbacks`` of programs
+    elements          states and methods of a peer;  ``methods``, types and descriptions of arguments
+    subscription      events that a consumer has yet to see;  ``events``, and their notifications
+    codec, binary     messages as JSON and as frames;  ``values`` that JSON cannot express, ``compat`` of daemons
+    buffering         values kept until they are recorded;  ``buffer``, where they are
+    histories         the past, from the daemon's journal;  ``restore`` of earlier values
+    address           URLs and logins;  ``arguments`` and ``signatures`` of options
 """
 
 from __future__ import annotations

@@ -1,6 +1,15 @@
 """The bus on Spark: the journal as a data source, tables made of it, and a pipeline that keeps them up to date.
 
 Needs pyspark and Java 17: ``pip install 'jetbus[spark]'``.
+
+    source            the data source;  ``options``, ``path_rules``, ``journals``, ``remote``, ``time_rows``
+    pipeline          the stream of events into tables;  ``batch`` and its ``contents``, ``clock``, ``carried`` rows
+    timeline          the events of each path in order;  ``elements``, ``rollups``, ``requests``, ``alarms``
+    sql_text          stages as files of SQL;  ``user_stages``, ``expectations``, ``entries`` of their TOML files
+    tables            the same stages for a whole log;  ``schemas``, columns and their meaning
+    store             Delta Lake on disk;  ``footers``, ``location``, ``maintenance``, ``catalog`` for readers
+    publishing        states of a pipeline;  ``sink``, rows to the bus, ``query_methods``, ``sql_guard``, ``sql_allowed``
+    spark_session     a session as jetbus needs it;  ``diagnosis`` of failures, ``spark_errors``
 """
 
 from __future__ import annotations
