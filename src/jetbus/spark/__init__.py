@@ -8,7 +8,7 @@ Needs pyspark and Java 17: ``pip install 'jetbus[spark]'``.
     sql_text          stages as files of SQL;  ``user_stages``, ``expectations``, ``entries`` of their TOML files
     tables            the same stages for a whole log;  ``schemas``, columns and their meaning
     store             Delta Lake on disk;  ``footers``, ``location``, ``maintenance``, ``catalog`` for readers
-    publishing        states of a pipeline;  ``sink``, rows to the bus, ``query_methods``, ``sql_guard``, ``sql_allowed``
+    publishing        states of a pipeline;  ``sink``, ``query_methods``, ``sql_guard``, ``sql_allowed``
     spark_session     a session as jetbus needs it;  ``diagnosis`` of failures, ``spark_errors``
 """
 
