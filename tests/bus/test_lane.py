@@ -160,7 +160,7 @@ FETCH = '{"method":"fetch","params":{"id":"f","path":{}}}'
 def handled_by_lane(side: Side, number: int, text: str) -> bool:
     """Send a message; return True if the lane handles it without Python."""
     data = framed(text)
-    args = side.bus.serving.turn_ends, side.bus.record, 1000, 1000
+    args = side.bus.serving.turn_ends, 0.0, side.bus.record, 1000, 1000
     at, handled, unusual, _ = side.bus.lane.serve(side.sessions[number], data, 0, *args)
     assert bool(at) == bool(handled or unusual)
     return bool(handled)
@@ -359,9 +359,9 @@ def test_the_lane_refuses_what_it_cannot_serve() -> None:
     session, serve = side.sessions[0], side.bus.lane.serve
     for wrong in [(object(), b"", 0), (session, "text", 0), (session, b"", -1), (session, bytearray(9), 0)]:
         with pytest.raises((TypeError, ValueError)):
-            serve(*wrong, 0.0, None, 9, 9)  # type: ignore[arg-type]
+            serve(*wrong, 0.0, 0.0, None, 9, 9)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        lane.compiled.Lane(object(), {}, None, None, None, None, 1)
+        lane.compiled.Lane(object(), {}, None, None, None, object, None, 1.0, (0,) * 7)
     with pytest.raises(TypeError):
         lane.compiled.ElementCore()
     with pytest.raises(AttributeError):

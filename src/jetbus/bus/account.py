@@ -26,6 +26,7 @@ from jetbus.bus.descriptions import UNDESCRIBED, Description
 from jetbus.bus.limits import Limits
 from jetbus.errors import LimitReached
 from jetbus.paths import SEPARATORS
+from jetbus.wire.lane import AccountCore, LevelCore
 
 if TYPE_CHECKING:
     from jetbus.bus.access import Access
@@ -54,10 +55,10 @@ FREE_BYTES = 64 * 1024
 """Bytes that a peer may keep also while all together keep too much."""
 
 
-class Level:
+class Level(LevelCore):
     """One level of the account: a peer, an address or all."""
 
-    __slots__ = ("fetches", "kept_bytes", "peers", "tests")
+    __slots__ = ("fetches", "peers", "tests")
 
     def __init__(self) -> None:
         self.kept_bytes = 0
@@ -67,10 +68,10 @@ class Level:
         self.peers = 0
 
 
-class Account:
+class Account(AccountCore):
     """The account of one peer."""
 
-    __slots__ = ("_book", "_warned", "address", "address_name", "all", "label", "peer")
+    __slots__ = ("_book", "_warned", "address_name", "label")
 
     def __init__(self, book: Book, address_name: str, address: Level) -> None:
         self._book = book
@@ -100,15 +101,6 @@ class Account:
         peer.kept_bytes += more_bytes
         address.kept_bytes += more_bytes
         everybody.kept_bytes += more_bytes
-
-    def may_charge(self, more_bytes: int) -> bool:
-        """Return True if ``charge`` would not refuse so many bytes."""
-        limits, peer, all_bytes = self._book.limits, self.peer.kept_bytes, self.all.kept_bytes
-        return (
-            peer + more_bytes <= limits.kept_peer_bytes_max
-            and self.address.kept_bytes + more_bytes <= limits.kept_address_bytes_max
-            and (all_bytes + more_bytes <= limits.kept_bytes_max or peer + more_bytes <= FREE_BYTES)
-        )
 
     def note(self, more_bytes: int) -> None:
         """Count bytes that cannot be refused any more."""

@@ -214,7 +214,7 @@ class Bus:
             if session.condition is not READY or (len(text) > SHORT_BYTES and ends_before(session, text)):
                 self.hold_back(session, [text, *texts])
                 return
-            found = take(session, text, self.record)
+            found = take(session, text, now, self.record)
             if found is not None:
                 self._handle(session, text, found)
 
@@ -229,7 +229,9 @@ class Bus:
         serving, serve = self.serving, self.lane.serve
         at = 0
         while session.condition is READY:
-            at, handled, text, found = serve(session, data, at, serving.turn_ends, self.record, bytes_max, long_bytes)
+            at, handled, text, found = serve(
+                session, data, at, serving.turn_ends, now, self.record, bytes_max, long_bytes
+            )
             self.received += handled
             if text is None:
                 break

@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetbus.wire.lane import RouteCore
+from jetbus.wire.lane import RouteCore, RoutesCore
 
 if TYPE_CHECKING:
     from jetbus.bus.session import Session
@@ -66,7 +66,7 @@ class Route(RouteCore):
         """The routes that expire with it; it takes itself out when it is answered."""
 
 
-class Routes:
+class Routes(RoutesCore):
     """Open routes, by the id under which the owner knows them."""
 
     def __init__(self) -> None:
@@ -86,12 +86,13 @@ class Routes:
         owner = route.owner
         # Owners repeat the id in their response, so it has the form that their dialect expects.
         route.id = route_id = owner.dialect.route_id(count)
-        bucket = self._bucket if deadline == self._deadline else self._bucket_of(deadline)
+        bucket = self._bucket if deadline == self._deadline else self.bucket_of(deadline)
         bucket[route_id] = owner.routes[route_id] = route
         route.bucket = bucket
         return route_id
 
-    def _bucket_of(self, deadline: float) -> dict[bytes, Route]:
+    def bucket_of(self, deadline: float) -> dict[bytes, Route]:
+        """Return the bucket of a deadline, which the next routes are likely to share."""
         # Rounded up: a request may wait a millisecond longer, never shorter.
         tick = int(deadline * TICKS_PER_S) + 1
         bucket = self._buckets.get(tick)

@@ -56,21 +56,6 @@ class Routing:
         route = Route(session, request_id, element.owner, text, is_set, by_jsonrpc, element.path)
         self.route(route, element, params, params.value)
 
-    def open_usual(
-        self, session: Session, element: Element, request_id: bytes, text: bytes, is_set: bool, asked: bytes
-    ) -> bytes | None:
-        """Open a route for the compiled lane, which forwards the request; return its id, None if a limit is reached."""
-        bus, owner = self._bus, element.owner
-        kept_bytes = ROUTE_BYTES + len(text) + len(asked)
-        if len(owner.routes) >= bus.limits.routes_max or not session.account.may_charge(kept_bytes):
-            return None
-        route = Route(session, request_id, owner, text, is_set, False, element.path, asked)
-        route.kept_bytes = kept_bytes
-        session.account.note(kept_bytes)
-        if bus.record is not None:
-            route.opened_us = bus.record.now_us
-        return bus.routes.open(route, bus.now + bus.timeout_s)
-
     def find(self, session: Session, path: str, is_set: bool) -> Element:
         """Return an element that the session may set or call; raise if not. A hidden element does not exist for it."""
         element = self._bus.tree.elements.get(path)

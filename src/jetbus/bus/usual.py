@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jetbus.bus.account import ROOM_KEPT
+from jetbus.bus.account import FREE_BYTES, ROOM_KEPT, ROUTE_BYTES
 from jetbus.bus.conditions import GONE, READY
+from jetbus.bus.routes import Route
 from jetbus.bus.tree import Element, TypedElement
 from jetbus.wire.dialects import CLASSIC, NODE_JET_3
 from jetbus.wire.lane import ASKED, ASKS, CHANGES, FRAMING_FLAGS, IS_READY, OWNS, SENDS, PlainLane, compiled
@@ -60,7 +61,12 @@ def make_lane(bus: Bus) -> PlainLane:
     intake, clock = bus.intake, bus.serving.clock
     if intake.reader is None:
         return PlainLane(intake.read, clock)
+    limits = bus.limits
+    sizes = (
+        *(ROOM_KEPT, ROUTE_BYTES, FREE_BYTES),
+        *(limits.routes_max, limits.kept_peer_bytes_max, limits.kept_address_bytes_max, limits.kept_bytes_max),
+    )
     lane: PlainLane = compiled.Lane(
-        intake.reader, bus.tree.elements, judge_element, judge_session, clock, bus.routing.open_usual, ROOM_KEPT
+        intake.reader, bus.tree.elements, judge_element, judge_session, clock, Route, bus.routes, bus.timeout_s, sizes
     )
     return lane

@@ -79,6 +79,23 @@ typedef struct {
     Py_ssize_t opened_us, kept_bytes;
 } RouteCore;
 
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t count;
+    double deadline;
+    PyObject *bucket; /* of this deadline */
+} RoutesCore;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t kept_bytes;
+} LevelCore;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *peer, *address, *all;
+} AccountCore;
+
 /* -- judged attributes */
 
 #define FIELD(self, offset) (*(PyObject **)((char *)(self) + (offset)))
@@ -211,6 +228,30 @@ static const Py_ssize_t route_fields[] = {
     0,
 };
 
+static PyMemberDef routes_members[] = {
+    {"_count", T_PYSSIZET, offsetof(RoutesCore, count), 0, NULL},
+    {"_deadline", T_DOUBLE, offsetof(RoutesCore, deadline), 0, NULL},
+    {"_bucket", T_OBJECT_EX, offsetof(RoutesCore, bucket), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static const Py_ssize_t routes_fields[] = {offsetof(RoutesCore, bucket), 0};
+
+static PyMemberDef level_members[] = {
+    {"kept_bytes", T_PYSSIZET, offsetof(LevelCore, kept_bytes), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static const Py_ssize_t level_fields[] = {0};
+
+static PyMemberDef account_members[] = {
+    OBJECT(AccountCore, peer),
+    OBJECT(AccountCore, address),
+    OBJECT(AccountCore, all),
+    {NULL, 0, 0, 0, NULL},
+};
+static const Py_ssize_t account_fields[] = {
+    offsetof(AccountCore, peer), offsetof(AccountCore, address), offsetof(AccountCore, all), 0,
+};
+
 /* -- a new element */
 
 /* Names of class attributes with what most elements have. They are interned, and live as long as the process. */
@@ -340,3 +381,6 @@ DEFINE_CORE(SessionCore, session, session_fields, {Py_tp_getset, session_judged}
 DEFINE_CORE(AudienceCore, audience, audience_fields, )
 DEFINE_CORE(OutboxCore, outbox, outbox_fields, )
 DEFINE_CORE(RouteCore, route, route_fields, )
+DEFINE_CORE(RoutesCore, routes, routes_fields, )
+DEFINE_CORE(LevelCore, level, level_fields, )
+DEFINE_CORE(AccountCore, account, account_fields, )

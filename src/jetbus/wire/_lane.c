@@ -49,15 +49,31 @@
 /* Messages and events between two looks at the clock. */
 #define WORK_UNSEEN 32
 
-enum { NAME_OPEN, NAME_PUT, NAME_NOTE, NAME_ROWS, NAME_CHANGE, NAMES };
-static const char *const NAME_TEXTS[NAMES] = {"open", "put", "note", "rows", "change"};
+enum { NAME_OPEN, NAME_PUT, NAME_NOTE, NAME_ROWS, NAME_CHANGE, NAME_BUCKET_OF, NAME_NOW_US, NAMES };
+static const char *const NAME_TEXTS[NAMES] = {"open", "put",    "note",      "rows",
+                                                "change", "bucket_of", "now_us"};
+
+/* Limits and sizes that the lane is given. */
+enum {
+    ROOM_KEPT,   /* room for a value that is not given back when shorter values follow */
+    ROUTE_BYTES, /* what a route takes beside its texts */
+    FREE_BYTES,  /* what a peer may keep also while all together keep too much */
+    LIMIT_ROUTES,
+    LIMIT_PEER,
+    LIMIT_ADDRESS,
+    LIMIT_ALL,
+    LIMITS,
+};
+enum { LEVELS = 3 };
 
 typedef struct {
     PyObject_HEAD
-    PyObject *reader, *elements, *judge_element, *judge_session, *clock, *open_route;
-    PyObject *element_core, *session_core, *audience_core, *outbox_core, *route_core;
+    PyObject *reader, *elements, *judge_element, *judge_session, *clock, *route_type, *routes;
+    PyObject *element_core, *session_core, *audience_core, *outbox_core, *route_core, *level_core, *account_core,
+        *routes_core;
     PyObject *name[NAMES];
-    Py_ssize_t room_kept; /* room for a value that is not given back when shorter values follow */
+    Py_ssize_t limit[LIMITS];
+    double timeout_s;
 } Lane;
 
 /* One call of the lane. */
@@ -66,6 +82,7 @@ typedef struct {
     SessionCore *session;
     PyObject *record; /* the writer of the journal, or None */
     PyObject *rows;   /* its list of changes, None if it wants to be called; NULL if not looked up yet */
+    double now;
     int work;         /* since the last look at the clock */
 } Call;
 
@@ -314,7 +331,7 @@ has_details(const Found *found)
 static int
 fits_room(const Lane *lane, const ElementCore *element, Py_ssize_t size)
 {
-    return size <= element->room && (element->room <= lane->room_kept || size >= element->room / 4);
+    return size <= element->room && (element->room <= lane->limit[ROOM_KEPT] || size >= element->room / 4);
 }
 
 /* Handle a change: 1 if it is done, 0 if it is one for Python, -1 with an error. */
@@ -378,24 +395,97 @@ encode_request(int framing, PyObject *id, const ElementCore *element, int is_set
     return frame;
 }
 
-/* Open a route with Python's help; its id, None if Python has to look at the request, NULL with an error. */
-static PyObject *
-open_route(const Call *call, ElementCore *element, Text text, Py_ssize_t size, const Part *id, int is_set,
-           const Part *given)
+/* The levels of an account: of the peer, of its address and of all; 0 if this is no account. */
+static int
+find_levels(const Lane *lane, PyObject *account, LevelCore **levels)
 {
-    const Part nothing = {(Text)"", (Text)""}, whole = {text, text + size};
-    const Part *parts[] = {id, &whole, call->record == Py_None || given->start == NULL ? &nothing : given};
-    PyObject *bytes[3] = {NULL, NULL, NULL}, *route_id = NULL;
-    int index = 0;
-    while (index < 3 && (bytes[index] = PyBytes_FromStringAndSize((const char *)parts[index]->start,
-                                                                  parts[index]->end - parts[index]->start)) != NULL)
-        index++;
-    if (index == 3)
-        route_id = PyObject_CallFunctionObjArgs(call->lane->open_route, call->session, element, bytes[0], bytes[1],
-                                                is_set ? Py_True : Py_False, bytes[2], NULL);
-    for (index = 0; index < 3; index++)
-        Py_XDECREF(bytes[index]);
-    return route_id;
+    if (account == NULL || !IS_A(account, lane->account_core))
+        return 0;
+    const AccountCore *core = (AccountCore *)account;
+    PyObject *found[LEVELS] = {core->peer, core->address, core->all};
+    for (int index = 0; index < LEVELS; index++) {
+        if (found[index] == NULL || !IS_A(found[index], lane->level_core))
+            return 0;
+        levels[index] = (LevelCore *)found[index];
+    }
+    return 1;
+}
+
+/* Tell whether a peer may keep so many more bytes, as Account.charge does. */
+static int
+may_keep(const Lane *lane, LevelCore *const *levels, Py_ssize_t more)
+{
+    const Py_ssize_t *limit = lane->limit;
+    return levels[0]->kept_bytes + more <= limit[LIMIT_PEER] && levels[1]->kept_bytes + more <= limit[LIMIT_ADDRESS] &&
+           (levels[2]->kept_bytes + more <= limit[LIMIT_ALL] || levels[0]->kept_bytes + more <= limit[FREE_BYTES]);
+}
+
+static void
+note_bytes(LevelCore *const *levels, Py_ssize_t more)
+{
+    for (int index = 0; index < LEVELS; index++)
+        levels[index]->kept_bytes += more;
+}
+
+/* The routes of a deadline. A new reference. */
+static PyObject *
+find_bucket(Call *call)
+{
+    RoutesCore *routes = (RoutesCore *)call->lane->routes;
+    double deadline = call->now + call->lane->timeout_s;
+    if (routes->deadline == deadline && routes->bucket != NULL)
+        return Py_NewRef(routes->bucket);
+    PyObject *number = PyFloat_FromDouble(deadline), *bucket = NULL;
+    if (number != NULL)
+        bucket = PyObject_CallMethodObjArgs((PyObject *)routes, call->lane->name[NAME_BUCKET_OF], number, NULL);
+    Py_XDECREF(number);
+    forget_rows(call);
+    return bucket;
+}
+
+/* Open a route, as Routing._send and Routes.open do. A new reference; NULL if a limit is reached, or with an error. */
+static RouteCore *
+open_route(Call *call, ElementCore *element, Text text, Py_ssize_t size, const Part *id, int is_set, const Part *given)
+{
+    const Lane *lane = call->lane;
+    PyObject *owned = ((SessionCore *)element->owner)->routes;
+    int is_asked = call->record != Py_None && given->start != NULL; /* the journal wants to know */
+    Py_ssize_t asked_bytes = is_asked ? given->end - given->start : 0;
+    Py_ssize_t kept_bytes = lane->limit[ROUTE_BYTES] + size + asked_bytes;
+    LevelCore *levels[LEVELS];
+    if (owned == NULL || PyDict_Size(owned) >= lane->limit[LIMIT_ROUTES] ||
+        !find_levels(lane, call->session->account, levels) || !may_keep(lane, levels, kept_bytes))
+        return NULL;
+    RouteCore *route = (RouteCore *)PyType_GenericAlloc((PyTypeObject *)lane->route_type, 0); /* all zero */
+    if (route == NULL)
+        return NULL;
+    route->requester = Py_NewRef((PyObject *)call->session);
+    route->owner = Py_NewRef(element->owner);
+    route->path = Py_NewRef(element->path);
+    route->is_set = (char)is_set;
+    route->kept_bytes = kept_bytes;
+    route->request_id = PyBytes_FromStringAndSize((const char *)id->start, id->end - id->start);
+    route->message = PyBytes_FromStringAndSize((const char *)text, size);
+    route->asked = PyBytes_FromStringAndSize(is_asked ? (const char *)given->start : "", asked_bytes);
+    route->requested = PyBytes_FromStringAndSize(NULL, 0);
+    route->bucket = find_bucket(call);
+    if (call->record != Py_None) {
+        PyObject *now_us = PyObject_GetAttr(call->record, lane->name[NAME_NOW_US]);
+        route->opened_us = now_us == NULL ? -1 : PyLong_AsSsize_t(now_us);
+        Py_XDECREF(now_us);
+    }
+    RoutesCore *routes = (RoutesCore *)lane->routes;
+    route->id = PyBytes_FromFormat("\"r%zd\"", ++routes->count);
+    if (route->request_id == NULL || route->message == NULL || route->asked == NULL || route->requested == NULL ||
+        route->bucket == NULL || route->id == NULL || PyErr_Occurred() ||
+        PyDict_SetItem(route->bucket, route->id, (PyObject *)route) < 0 ||
+        PyDict_SetItem(((SessionCore *)route->owner)->routes, route->id, (PyObject *)route) < 0) {
+        Py_DECREF((PyObject *)route);
+        return NULL;
+    }
+    if (find_levels(lane, call->session->account, levels)) /* anew, after calls into Python */
+        note_bytes(levels, kept_bytes);
+    return route;
 }
 
 /* Handle a set or call, as `change` does. */
@@ -417,17 +507,13 @@ request(Call *call, const Found *found, Text text, Py_ssize_t size, int is_set)
         done = 0;
     else if (flags >= 0 && (framing = flags_of((PyObject *)owner, lane->judge_session)) >= 0) {
         done = 0;
-        if (framing & OWNS) {
-            PyObject *route_id = open_route(call, element, text, size, id, is_set, given);
-            forget_rows(call);
-            if (route_id == NULL)
-                done = -1;
-            else if (route_id != Py_None) {
-                PyObject *frame = encode_request(framing, route_id, element, is_set, given);
-                done = frame == NULL || put(call, owner, frame) < 0 ? -1 : 1;
-            }
-            Py_XDECREF(route_id);
-        }
+        RouteCore *route = framing & OWNS ? open_route(call, element, text, size, id, is_set, given) : NULL;
+        if (route != NULL) {
+            PyObject *frame = encode_request(framing, route->id, element, is_set, given);
+            done = frame == NULL || put(call, owner, frame) < 0 ? -1 : 1;
+            Py_DECREF((PyObject *)route);
+        } else if (PyErr_Occurred())
+            done = -1;
     }
     Py_DECREF(owner);
     Py_DECREF(element);
@@ -456,15 +542,15 @@ encode_result(int framing, PyObject *id, const Part *result)
 static int
 close_route(Call *call, RouteCore *route, SessionCore *requester, PyObject *id)
 {
+    LevelCore *levels[LEVELS];
+    if (!find_levels(call->lane, requester->account, levels)) {
+        PyErr_SetString(PyExc_TypeError, "a session has an account");
+        return -1;
+    }
     if (PyDict_DelItem(call->session->routes, id) < 0 || PyDict_DelItem(route->bucket, id) < 0)
         return -1;
-    PyObject *less = PyLong_FromSsize_t(-route->kept_bytes);
-    PyObject *done = less == NULL ? NULL
-                                  : PyObject_CallMethodObjArgs(requester->account, call->lane->name[NAME_NOTE], less,
-                                                               NULL);
-    Py_XDECREF(less);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    note_bytes(levels, -route->kept_bytes);
+    return 0;
 }
 
 /* Handle the result of a set or call, as `change` does. */
@@ -618,11 +704,12 @@ static PyObject *
 lane_serve(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Call call = {.lane = (Lane *)self};
-    if (!check_arguments(call.lane, args, count, 7))
+    if (!check_arguments(call.lane, args, count, 8))
         return NULL;
-    Py_ssize_t at = PyLong_AsSsize_t(args[2]), bytes_max = PyLong_AsSsize_t(args[5]);
-    Py_ssize_t long_bytes = PyLong_AsSsize_t(args[6]);
+    Py_ssize_t at = PyLong_AsSsize_t(args[2]), bytes_max = PyLong_AsSsize_t(args[6]);
+    Py_ssize_t long_bytes = PyLong_AsSsize_t(args[7]);
     double turn_ends = PyFloat_AsDouble(args[3]);
+    call.now = PyFloat_AsDouble(args[4]);
     if (PyErr_Occurred())
         return NULL;
     if (at < 0) {
@@ -630,7 +717,7 @@ lane_serve(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     call.session = (SessionCore *)args[0];
-    call.record = args[4];
+    call.record = args[5];
     PyObject *found = serve(&call, args[1], at, turn_ends, bytes_max, long_bytes);
     forget_rows(&call);
     return found;
@@ -644,12 +731,13 @@ lane_take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     char *start;
     Py_ssize_t size;
     Found found;
-    if (!check_arguments(call.lane, args, count, 3))
+    if (!check_arguments(call.lane, args, count, 4))
         return NULL;
     PyObject *text = args[1];
     call.session = (SessionCore *)args[0];
-    call.record = args[2];
-    if (PyBytes_AsStringAndSize(text, &start, &size) < 0 ||
+    call.now = PyFloat_AsDouble(args[2]);
+    call.record = args[3];
+    if (PyErr_Occurred() || PyBytes_AsStringAndSize(text, &start, &size) < 0 ||
         flags_of((PyObject *)call.session, call.lane->judge_session) < 0)
         return NULL;
     int is_sound = find_parts((Text)start, size, reader->depth_max, reader->chars_max, &found);
@@ -662,7 +750,9 @@ lane_take(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 static const Py_ssize_t lane_fields[] = {
     offsetof(Lane, reader),        offsetof(Lane, elements),      offsetof(Lane, judge_element),
-    offsetof(Lane, judge_session), offsetof(Lane, clock),         offsetof(Lane, open_route),
+    offsetof(Lane, judge_session), offsetof(Lane, clock),         offsetof(Lane, routes),
+    offsetof(Lane, route_type),    offsetof(Lane, level_core),    offsetof(Lane, account_core),
+    offsetof(Lane, routes_core),   offsetof(Lane, name[NAME_BUCKET_OF]), offsetof(Lane, name[NAME_NOW_US]),
     offsetof(Lane, element_core),  offsetof(Lane, session_core),  offsetof(Lane, audience_core),
     offsetof(Lane, outbox_core),   offsetof(Lane, route_core),    offsetof(Lane, name[NAME_OPEN]),
     offsetof(Lane, name[NAME_PUT]), offsetof(Lane, name[NAME_NOTE]), offsetof(Lane, name[NAME_ROWS]),
@@ -672,11 +762,17 @@ static const Py_ssize_t lane_fields[] = {
 static PyObject *
 lane_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
 {
-    PyObject *reader, *elements, *judge_element, *judge_session, *clock, *open_route, *module = PyType_GetModule(type);
-    Py_ssize_t room_kept;
-    if (module == NULL || !PyArg_ParseTuple(args, "OO!OOOOn:Lane", &reader, &PyDict_Type, &elements, &judge_element,
-                                            &judge_session, &clock, &open_route, &room_kept))
+    PyObject *reader, *elements, *judge_element, *judge_session, *clock, *route_type, *routes, *limits;
+    PyObject *module = PyType_GetModule(type);
+    double timeout_s;
+    if (module == NULL ||
+        !PyArg_ParseTuple(args, "OO!OOOO!OdO!:Lane", &reader, &PyDict_Type, &elements, &judge_element, &judge_session,
+                          &clock, &PyType_Type, &route_type, &routes, &timeout_s, &PyTuple_Type, &limits))
         return NULL;
+    if (PyTuple_Size(limits) != LIMITS) {
+        PyErr_Format(PyExc_TypeError, "the lane takes %d limits", LIMITS);
+        return NULL;
+    }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Lane *lane = (Lane *)allocate(type, 0); /* all zero */
     if (lane == NULL)
@@ -686,18 +782,26 @@ lane_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
     lane->judge_element = Py_NewRef(judge_element);
     lane->judge_session = Py_NewRef(judge_session);
     lane->clock = Py_NewRef(clock);
-    lane->open_route = Py_NewRef(open_route);
-    lane->room_kept = room_kept;
-    int failed = (lane->element_core = PyObject_GetAttrString(module, "ElementCore")) == NULL ||
+    lane->route_type = Py_NewRef(route_type);
+    lane->routes = Py_NewRef(routes);
+    lane->timeout_s = timeout_s;
+    for (int index = 0; index < LIMITS; index++)
+        lane->limit[index] = PyLong_AsSsize_t(PyTuple_GetItem(limits, index));
+    int failed = PyErr_Occurred() != NULL ||
+                 (lane->element_core = PyObject_GetAttrString(module, "ElementCore")) == NULL ||
                  (lane->session_core = PyObject_GetAttrString(module, "SessionCore")) == NULL ||
                  (lane->audience_core = PyObject_GetAttrString(module, "AudienceCore")) == NULL ||
                  (lane->outbox_core = PyObject_GetAttrString(module, "OutboxCore")) == NULL ||
-                 (lane->route_core = PyObject_GetAttrString(module, "RouteCore")) == NULL;
+                 (lane->route_core = PyObject_GetAttrString(module, "RouteCore")) == NULL ||
+                 (lane->level_core = PyObject_GetAttrString(module, "LevelCore")) == NULL ||
+                 (lane->account_core = PyObject_GetAttrString(module, "AccountCore")) == NULL ||
+                 (lane->routes_core = PyObject_GetAttrString(module, "RoutesCore")) == NULL;
     for (int index = 0; index < NAMES && !failed; index++)
         failed = (lane->name[index] = PyUnicode_InternFromString(NAME_TEXTS[index])) == NULL;
     PyObject *reader_type = failed ? NULL : PyObject_GetAttrString(module, "Reader");
-    if (reader_type != NULL && !IS_A(reader, reader_type)) {
-        PyErr_SetString(PyExc_TypeError, "the lane needs a Reader");
+    if (reader_type != NULL && !(IS_A(reader, reader_type) && IS_A(routes, lane->routes_core) &&
+                                 PyType_IsSubtype((PyTypeObject *)route_type, (PyTypeObject *)lane->route_core))) {
+        PyErr_SetString(PyExc_TypeError, "the lane needs a Reader, routes and a type of routes");
         failed = 1;
     }
     failed |= reader_type == NULL;
@@ -872,6 +976,7 @@ prepare(PyObject *module)
     } types[] = {
         {"Reader", &reader_spec},          {"ElementCore", &element_spec},   {"SessionCore", &session_spec},
         {"AudienceCore", &audience_spec},  {"OutboxCore", &outbox_spec},     {"RouteCore", &route_spec},
+        {"LevelCore", &level_spec},        {"AccountCore", &account_spec},   {"RoutesCore", &routes_spec},
         {"Lane", &lane_spec},
     };
     int failed = intern_names();

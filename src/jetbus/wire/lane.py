@@ -59,6 +59,7 @@ class PlainLane:
         data: bytes,
         at: int,
         turn_ends: float,
+        _now: float,
         _record: Any,
         bytes_max: int,
         long_bytes: int,
@@ -73,7 +74,7 @@ class PlainLane:
             return stop, 0, text, True
         return stop, 0, text, None if len(text) > long_bytes else self._read(text)
 
-    def take(self, _session: SessionCore, text: bytes, _record: Any) -> Any:
+    def take(self, _session: SessionCore, text: bytes, _now: float, _record: Any) -> Any:
         """Return what the intake makes of a text; the compiled lane returns None for one that it has handled."""
         return self._read(text)
 
@@ -148,6 +149,26 @@ class SessionCore:
     )
 
 
+class RoutesCore:
+    """Attributes of the open routes of a bus."""
+
+    _count: int
+    _deadline: float
+    _bucket: Any
+
+
+class LevelCore:
+    """Attributes of a level of accounts."""
+
+    __slots__ = ("kept_bytes",)
+
+
+class AccountCore:
+    """Attributes of the account of a peer."""
+
+    __slots__ = ("address", "all", "peer")
+
+
 class AudienceCore:
     """Attributes of an audience."""
 
@@ -188,3 +209,4 @@ if not IS_PURE:
 if not TYPE_CHECKING and compiled is not None:
     AudienceCore, ElementCore, OutboxCore = compiled.AudienceCore, compiled.ElementCore, compiled.OutboxCore
     RouteCore, SessionCore = compiled.RouteCore, compiled.SessionCore
+    RoutesCore, AccountCore, LevelCore = compiled.RoutesCore, compiled.AccountCore, compiled.LevelCore
