@@ -39,7 +39,7 @@ def read_entries(
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of a kind by name, at most ``most``; ``instead`` says what to do if there are more.
 
-    ``words`` are the keys that an entry may have and their types, ``plural`` is what messages call several entries.
+    ``words`` are the keys that an entry may have and their types, ``plural`` is the word of messages for entries.
     """
     plural = plural or f"{kind}s"
     content = read_toml(file)

@@ -5,21 +5,23 @@
     when = "num > 80"
     clear = "num < 75"
     hold = "10s"
-    severity = "warning"
+    priority = "high"
 
 ``rule`` says which states it is about. An alarm is raised once ``when`` has held without a break for ``hold`` (at once
 without it), and cleared by the first value for which ``clear`` holds (without it: for which ``when`` does not) or when
 the state goes away. Conditions see the columns of events: ``num``, ``text``, ``flag``, ``doc``, ``value``, ``path``,
-``bus``, ``peer``, ``quality``, ``source_ts``; and what the description of the state said when the value came: ``unit``,
-``minimum``, ``maximum``, ``normal_low``, ``normal_high``, ``stale_s``. Some conditions are written as words: ``bad``,
-``outside normal``, ``stale``.
+``bus``, ``peer``, ``quality``, ``source_ts``; and members of the description that was valid when the value came:
+``unit``, ``minimum``, ``maximum``, ``normal_low``, ``normal_high``, ``stale_s``. Some conditions are written as words:
+``bad``, ``outside normal``, ``stale``.
 
-``deadband`` is short for a ``clear`` that is so much away from the limits in ``when``.
+``deadband`` is short for a ``clear`` that is so much away from the limits in ``when``. The words that remain do not
+decide when an alarm is raised or cleared, but how it goes on: see ``lifecycle``.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,10 @@ from jetbus.entries import BadEntry, read_entries, read_path_rule
 from jetbus.journal.instants import read_duration
 from jetbus.rules import Rule
 
-__all__ = ["ALARMS_MAX", "Alarm", "read_alarms"]
+__all__ = ["ALARMS_MAX", "PRIORITIES", "Alarm", "read_alarms"]
 
-_TEXTS = ("rule", "when", "clear", "hold", "delay_on", "deadband", "severity")
-_WORDS: dict[str, type] = dict.fromkeys(_TEXTS, str)
+_TEXTS = ("rule", "when", "clear", "hold", "delay_on", "deadband", "severity", "priority", "group", "message", "help")
+_WORDS: dict[str, type] = {**dict.fromkeys(_TEXTS, str), "latch": bool}
 _STALE = "stale"
 _SHORT: dict[Any, str] = {
     "bad": "quality = 'bad'",
@@ -41,8 +43,12 @@ _SHORT: dict[Any, str] = {
     _STALE: "stale_s is not null",
 }
 """Conditions that are written in words; one that is stale has to wait for that, besides."""
+PRIORITIES = ("critical", "high", "medium", "low")
+"""Priorities of alarms, the most urgent first."""
 ALARMS_MAX = 1000
 """Alarms in one file."""
+TEXT_CHARS_MAX = 1000
+"""Characters of a message or a help text."""
 _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _LIMIT = re.compile(rf"\s*num\s*(>=?|<=?)\s*({_NUMBER})\s*")
 
@@ -59,6 +65,13 @@ class Alarm:
     severity: str = "alarm"
     is_stale: bool = False
     """True if values for which ``when`` holds have to become stale first."""
+    priority: str = "medium"
+    group: str = ""
+    latch: bool = False
+    """True if the alarm stays until somebody acknowledges it, even if it was cleared long ago."""
+    message: str = ""
+    """Text with names in braces, such as ``{value}``, that are filled in when the alarm is raised."""
+    help: str = ""
 
 
 def read_alarms(file: str | Path) -> tuple[Alarm, ...]:
@@ -84,6 +97,16 @@ def _parse_alarm(name: str, entry: dict[str, Any]) -> Alarm:
         raise BadEntry("a state is no longer stale when its next value comes; leave clear out")
     if "deadband" in entry:
         clear = _apply_deadband(when, clear, entry["deadband"])
+    priority = entry.get("priority", "medium")
+    if priority not in PRIORITIES:
+        raise BadEntry(f"there is no priority {priority!r}; there are {', '.join(PRIORITIES)}")
+    for word in ("message", "help"):
+        if len(entry.get(word, "")) > TEXT_CHARS_MAX:
+            raise BadEntry(f"{word} has more than {TEXT_CHARS_MAX} characters; shorten it")
+    try:
+        list(string.Formatter().parse(entry.get("message", "")))
+    except ValueError as problem:
+        raise BadEntry(f"message has a brace without its other half: {problem}; write two for one of text") from None
     return Alarm(
         name,
         read_path_rule(entry.get("rule", "**")),
@@ -92,6 +115,11 @@ def _parse_alarm(name: str, entry: dict[str, Any]) -> Alarm:
         round(read_duration(entry.get("hold", entry.get("delay_on", "0s"))) * 1e6),
         entry.get("severity", "alarm"),
         when == _STALE,
+        priority,
+        entry.get("group", ""),
+        entry.get("latch", False),
+        entry.get("message", ""),
+        entry.get("help", ""),
     )
 
 
