@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "demo": (*WORDS, "peer", "spark"),
     "cli": (
         *(*WORDS, "loops", "wire", "bus", "peer", "bridge", "journal", "recorder", "player", "daemon", "testing"),
-        *("alarms", "spark", "radar", "demo", "hbk", "programs", "discovery"),
+        *("alarms", "entries", "spark", "radar", "demo", "hbk", "programs", "discovery"),
     ),
 }
 """Each part of the house and the parts it may import besides itself; parts that are not built yet are simply absent."""

@@ -7,6 +7,7 @@ import re
 import runpy
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from support.daemon import Daemon
 from support.delta import make_tables
 from support.jet import DEADLINE_S, WORKERS, Done, Jet, chosen
 from support.plant import VALUES, record, url_of, with_users
+from support.program import Program
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "cli.md", *sorted((DOCS / "cli").glob("*.md"))]
@@ -41,6 +43,7 @@ def lines() -> list[str]:
 LINES = [line for line in lines() if not line.startswith(("jet pipeline", "jet sql"))]
 """Those that need Spark are run by test_spark.py, in one Spark."""
 ABOUT_USERS = re.compile(r"--user |jet user|jet access")
+ALARMS = '[alarm.hot]\nrule = "plant/**"\nwhen = "num > 80"\npriority = "high"\n'
 CONTEXTS = '[contexts.plant]\nurl = "jet://plant.local"\n[contexts.lab]\nurl = "jets://lab.local"\n'
 
 
@@ -50,6 +53,8 @@ def folder(base: Path, line: str = "") -> Path:
     for name in ("log", "logs/a", "logs/b"):
         if name.partition("/")[0] in re.findall(r"\w+", line):
             record(base / name)
+    if "alarms.toml" in line:
+        (base / "alarms.toml").write_text(ALARMS)
     if line.startswith("jet tables"):
         make_tables(base / "tables")
     (base / "config" / "jet").mkdir(parents=True)
@@ -74,6 +79,16 @@ def run(jet: Jet, line: str) -> Done:
     return Done(process.returncode, "", "")
 
 
+@contextlib.contextmanager
+def alarms_running(url: str, base: Path) -> Iterator[None]:
+    """The alarms that examples list and acknowledge."""
+    (base / "alarms.toml").write_text(ALARMS)
+    words = "alarms", "run", str(base / "alarms.toml"), "--url", url
+    with Program(sys.executable, "-m", "jetbus.cli", *words), jetbus.Peer(url) as peer:
+        peer.wait_for("alarms/position", timeout_s=DEADLINE_S)
+        yield
+
+
 @pytest.fixture(scope="module")
 def ran(
     request: pytest.FixtureRequest,
@@ -92,6 +107,8 @@ def ran(
         return found
 
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(WORKERS) as pool:
+        if any("jet alarms" in line for line in lines):
+            stack.enter_context(alarms_running(urls[False], tmp_path_factory.mktemp("alarms")))
         for url in urls.values():
             stack.enter_context(jetbus.Peer(url, name="display"))
         yield dict(zip(lines, pool.map(run, map(made, lines), lines), strict=True))

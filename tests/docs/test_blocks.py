@@ -23,7 +23,8 @@ from support.docs import DEADLINE_S, DOCS, PAGES, ROOT, Block, Reader, blocks_of
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 FOLLOWED = {
-    DOCS / name for name in ("connect.md", "daemon.md", "howto/record.md", "howto/secure.md", "howto/service.md")
+    DOCS / name
+    for name in ("alarms.md", "connect.md", "daemon.md", "howto/record.md", "howto/secure.md", "howto/service.md")
 }
 """Pages that are read from top to bottom here."""
 WITH_SPARK = {

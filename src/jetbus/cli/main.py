@@ -46,6 +46,7 @@ COMMANDS: dict[str, Row] = {
     "ls": Row("look", "ls:ls", "list the bus"),
     "describe": Row("look", "describe:describe", "all about a state"),
     "tree": Row("look", "tree:tree", "draw it as a tree"),
+    "alarms": Row("look", "alarms:alarms", "run, list, ack alarms"),
     "top": Row("look", "top:top", "busiest paths, live"),
     "hz": Row("look", "rates:hz", "rate of changes"),
     "bw": Row("look", "rates:bw", "bandwidth of changes"),

@@ -136,10 +136,10 @@ WORDS: dict[str, Word] = {
         ("REST", "curl", "OpenAPI"),
     ),
     "alarm": Word(
-        "A condition on states, in a TOML file. A pipeline raises and clears it; a backtest shows when it would have"
-        " been raised in the past.",
-        "howto/alarm.md",
-        "jet pipeline backtest alarms.toml --journal log",
+        "A condition on states, in a TOML file. It is raised as values come, and acknowledged; a backtest shows when it"
+        " would have been raised in the past.",
+        "alarms.md",
+        "jet alarms run alarms.toml",
         ("alert", "threshold"),
     ),
     "notification": Word(
