@@ -192,6 +192,31 @@ def test_quality_bytes_max(limited: Limited) -> None:
     assert daemon.limit_hits("quality_bytes_max") == 2
 
 
+def test_limits_of_the_past(limited: Limited, tmp_path: Path) -> None:
+    """A value of the past is refused if it is too old, ahead of the clock, or one of too many in a turn."""
+    options = ["--past-s-max", "60", "--future-s-max", "30", "--past-values-max", "5"]
+    daemon, witness = limited("--journal", str(tmp_path / "log"), *options)
+
+    def past(ago_s: float, value: int = 1) -> dict[str, Any]:
+        return {"path": "s", "value": value, "ts": int((time.time() - ago_s) * 1e6), "past": True}
+
+    with daemon.connect() as wire:
+        wire.result("add", {"path": "s", "value": 0})
+        for name, ago_s in {"past_s_max": 100, "future_s_max": -1000}.items():
+            error = wire.error("change", past(ago_s))
+            assert (error["code"], error["data"]["reason"]) == (-32603, f"{name} reached")
+            assert daemon.limit_hits(name) == 1
+        wire.result("change", past(50))
+        wire.result("change", past(-1))
+        assert wire.result("get", {"path": {"equals": "s"}})[0]["value"] == 0
+        wire.send([{"id": number, "method": "change", "params": past(40, number)} for number in range(8)])
+        answers = [wire.receive() for _ in range(8)]
+        assert [answer["id"] for answer in answers if "error" in answer] == [5, 6, 7]
+        assert daemon.limit_hits("past_values_max") == 3
+        wire.result("change", past(30))
+    witness.check()
+
+
 def test_check_bytes_max(limited: Limited) -> None:
     """A value that is longer is refused where the daemon would have to check it, by JSON and binary peers alike."""
     daemon, _ = limited("--check-bytes-max", "20")
@@ -661,6 +686,9 @@ def test_limits_have_a_metric_from_the_start(daemon: Daemon) -> None:
         "members_max",
         "schema_bytes_max",
         "quality_bytes_max",
+        "past_s_max",
+        "future_s_max",
+        "past_values_max",
         "check_bytes_max",
         "login_chars_max",
         "linger_ms_max",

@@ -218,3 +218,35 @@ def test_options_that_mean_nothing() -> None:
         jetbus.Peer(buffer="memory", buffer_max=100)
     with pytest.raises(ValueError, match="buffer_share is 2"):
         jetbus.Peer(buffer="memory", buffer_share=2)
+
+
+@pytest.mark.parametrize("scheme", ["jet", "jetb"])
+def test_a_full_buffer_leaves_a_gap(mortal: MortalDaemon, tmp_path: Path, scheme: str) -> None:
+    """Values that a full buffer drops are a gap in the journal of each state, also if their owner ended meanwhile."""
+    place = str(tmp_path / "buffer")
+    first = jetbus.Peer(mortal.url(scheme), buffer=place, buffer_max=64 << 10)
+    first.connect()
+    states = [first.add_state(f"pump/{name}", 0) for name in "ab"]
+    until(lambda: not len(first.buffer or ()))
+    mortal.kill()
+    until(lambda: not first.connected)
+    for number in range(1, 3000):
+        for state in states:
+            state.change(number)
+    assert first.buffer is not None
+    assert first.buffer.dropped > 0
+    gap = next(gap for gap in first.buffer.gaps if gap.path == "pump/a")
+    first.close()
+    mortal.start()
+    with jetbus.Peer(mortal.url(scheme), buffer=place, buffer_max=64 << 10) as second:
+        for name in "ab":
+            second.add_state(f"pump/{name}", 2999)
+        until(lambda: second.buffer is not None and not len(second.buffer) and not second.buffer.untold)
+        rows = journal.open(mortal.directory).history("pump/a").to_pylist()
+    (lost,) = [row for row in rows if row["event"] == "past" and row["value"] is None]
+    at = rows.index(lost)
+    assert (round(lost["ts"].timestamp() * 1e6), lost["quality"], lost["late"]) == (gap.since_us, "bad", True)
+    values = [row["value"] for row in rows[at + 1 :] if row["event"] == "past"]
+    assert values == [str(number) for number in range(1 + gap.missed, 3000)]
+    assert {row["value"] for row in rows[:at]} <= {"0", None}
+    assert journal.open(mortal.directory).as_of(gap.until_us, "pump/a", corrected=True)["value"].to_pylist() == [None]

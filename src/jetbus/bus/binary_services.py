@@ -56,7 +56,7 @@ _BULKY = (bytes((binary.GET,)), bytes((binary.FETCH_STATES,)), bytes((binary.SER
 """Functions with answers that may be long; they wait while the peer leaves too much unread."""
 LONG_BYTES = 256
 """Length of a message from which on the end of the turn is checked before it is handled."""
-_SERVICES = ("info", "echo", "passwd", "addUser", "removeUser", "sync")
+_SERVICES = ("info", "echo", "passwd", "addUser", "removeUser", "sync", "gap")
 """The services that are reached by name; all others have a function of their own."""
 
 

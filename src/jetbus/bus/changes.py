@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from jetbus.bus.account import measure_description
-from jetbus.bus.descriptions import Description, describe, is_past, is_repeated, read_meta, read_past
+from jetbus.bus.descriptions import Description, check_past, describe, is_past, is_repeated, read_meta, read_past
 from jetbus.bus.params import require_params, require_path
 from jetbus.bus.record import record_description
 from jetbus.bus.tree import Element, as_json, set_value
@@ -76,7 +76,9 @@ class Changes:
             raise MissingParam("value")
         source_us, quality = read_meta(meta)
         self._check_quality(quality)
-        if read_past(meta) and value is not None:
+        if read_past(meta) and value is not None and source_us is not None:
+            check_past(self._bus, source_us)
+            self._count_past(element.owner)
             then = as_json(element, value)
             if is_past(element.meta, source_us) or is_repeated(element, then, source_us, quality):
                 if self._bus.record is not None:
@@ -130,6 +132,15 @@ class Changes:
                 audience.on_described(element, data)
             elif value is not None:
                 audience.on_change(element)
+
+    def _count_past(self, session: Session) -> None:
+        """Refuse more values of the past in one turn than the journal should take from one peer."""
+        bus = self._bus
+        if session.past_at != bus.now:
+            session.past_at, session.past_count = bus.now, 0
+        session.past_count += 1
+        if session.past_count > bus.limits.past_values_max:
+            raise bus.limit_reached("past_values_max", "too many values of the past at once; wait for an answer")
 
     def check_described(self, element: Element) -> None:
         """Refuse a new element that is described at too much length."""

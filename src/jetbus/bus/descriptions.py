@@ -27,6 +27,7 @@ from jetbus.wire import jsonrpc
 from jetbus.wire.dialects import NO_MEMBERS
 
 if TYPE_CHECKING:
+    from jetbus.bus.bus import Bus
     from jetbus.bus.replay import PastElement
     from jetbus.bus.tree import Element
     from jetbus.wire.jsonrpc import MetaParams
@@ -182,6 +183,17 @@ def read_past(params: MetaParams) -> bool:
     if params.past == _TRUE and not params.ts:
         raise MissingParam("ts")
     return params.past == _TRUE
+
+
+def check_past(bus: Bus, source_us: int) -> None:
+    """Refuse a value of the past with a time that cannot be right."""
+    if bus.record is None:
+        return
+    now_us, limits = bus.record.now_us, bus.limits
+    if source_us > now_us + limits.future_s_max * 1_000_000:
+        raise bus.limit_reached("future_s_max", f"the time {write_time(source_us)} is in the future")
+    if source_us < now_us - limits.past_s_max * 1_000_000:
+        raise bus.limit_reached("past_s_max", f"the time {write_time(source_us)} is too long ago")
 
 
 def is_past(present: Meta | None, source_us: int | None) -> bool:

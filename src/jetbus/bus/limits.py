@@ -30,6 +30,15 @@ class Limits:
         default=16_384, metadata={"help": "bytes of a value that is checked against the schema of its state"}
     )
     quality_bytes_max: int = field(default=1_024, metadata={"help": "bytes of the quality of one value"})
+    past_s_max: int = field(
+        default=36_500 * 86_400, metadata={"help": "seconds that a value of the past may be older than the present"}
+    )
+    future_s_max: int = field(
+        default=600, metadata={"help": "seconds that a value of the past may be ahead of the clock of the daemon"}
+    )
+    past_values_max: int = field(
+        default=5_000, metadata={"help": "values of the past that one peer may send in one turn"}
+    )
     kept_bytes_max: int = field(
         default=192 << 20, metadata={"help": "bytes that all peers together make the daemon keep in memory"}
     )

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 import jetbus
-from jetbus.bus.descriptions import NOTHING_ASKED, Asked, read_asked
+from jetbus.bus.descriptions import NOTHING_ASKED, Asked, check_past, read_asked
 from jetbus.bus.fetches import FetchOptions, PendingFetch
 from jetbus.bus.preparations import Form, Wish
 from jetbus.bus.replay import PastElement, get_past, read_past_instant, replay
@@ -35,6 +35,7 @@ from jetbus.errors import (
 from jetbus.json_types import Json, JsonObject
 from jetbus.paths import SEPARATORS
 from jetbus.rules import EVERYTHING, Rule, read_matcher, read_rule
+from jetbus.schema import read_time, write_time
 from jetbus.wire import jsonrpc, legacy
 from jetbus.wire.dialects import LEGACY, LEGACY_POSITIONAL, NODE_JET_3
 from jetbus.wire.notifications import (
@@ -363,6 +364,33 @@ def _change_users(bus: Bus, session: Session, request: Request, change: Callable
     bus.logins.run(lambda: change(users, actor), done)
 
 
+def _gap(bus: Bus, session: Session, request: Request) -> None:
+    """Record that values of a state are missing, since its owner could not keep them; respond as to a ``sync``."""
+    params = request.named()
+    path, missed = params.get("path"), params.get("missed", 0)
+    if not isinstance(path, str):
+        raise WrongType("path")
+    if not isinstance(missed, int) or isinstance(missed, bool) or missed < 0:
+        raise WrongType("missed")
+    element = bus.require_owned_state(session, path)
+    since_us, until_us = (_read_time_of(name, params.get(name)) for name in ("since", "until"))
+    if until_us < since_us:
+        raise Invalid("until", "the gap ends before it begins; until is the time of its last value")
+    check_past(bus, since_us)
+    if bus.record is not None:
+        detail = jsonrpc.encode({"until": write_time(until_us), "missed": missed})
+        # Without a value: from then on nothing is known, until the next value.
+        bus.record.append("past", "state", path, None, element.owner.label, detail, since_us, b'"bad"')
+    _sync(bus, session, request)
+
+
+def _read_time_of(name: str, instant: object) -> int:
+    try:
+        return read_time(instant)
+    except ValueError as problem:
+        raise Invalid(name, f"{name}: {problem}") from None
+
+
 def _sync(bus: Bus, session: Session, request: Request) -> None:
     """Respond once everything that the peer has sent before is in the journal, as durably as its setting says."""
     record, history = bus.record, bus.history
@@ -396,6 +424,7 @@ RARE: dict[str, Service] = {
     "removeUser": _remove_user,
     "echo": _echo,
     "sync": _sync,
+    "gap": _gap,
     "notify": _post,
     "post": _post,
 }

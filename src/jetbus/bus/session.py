@@ -44,6 +44,8 @@ class Session(SessionCore):
         "missed",
         "name",
         "number",
+        "past_at",
+        "past_count",
         "put",
         "refusal",
         "released",
@@ -83,6 +85,9 @@ class Session(SessionCore):
         """Requests that wait for its answer, oldest first."""
         self.condition: Condition = READY
         """Decides when its next message is handled. Only ``Serving`` changes it, by the table of ``conditions``."""
+        self.past_at = 0.0
+        self.past_count = 0
+        """Number of values of the past that it sent in the turn at ``past_at``."""
         self.missed = 0
         """Number of events that the journal had dropped when it last had everything of this peer."""
         self.fresh = True

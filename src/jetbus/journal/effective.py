@@ -11,6 +11,8 @@ daemon for all others.
 - Path and owner's time identify a late value. One that comes again with the same corrects the earlier.
 - A value that came as a change and again as a late value, because its owner did not hear that it had arrived, counts
   once: as the late value.
+- A late row without a value is a gap: its owner could not keep the values from this time on, so nothing is known until
+  the next one.
 - The clocks of owner and daemon differ, and messages take time. A late value stays between the live values to which
   its owner gave earlier and later times, if need be by moving by this difference.
 
@@ -30,7 +32,7 @@ import pyarrow.compute as pc
 from jetbus.journal.segment import SCHEMA
 
 LATE = pa.field("late", pa.bool_())
-MERGE_COLUMNS = ("ts", "seq", "event", "path", "source_ts")
+MERGE_COLUMNS = ("ts", "seq", "event", "path", "value", "source_ts")
 """Columns by which events are merged."""
 HELD_US = 10_000_000
 """Time up to which the clocks of owner and daemon may differ in a stream; in a table they may by any time."""
@@ -69,14 +71,19 @@ class EffectiveOrder:
             LATE, pa.repeat(pa.scalar(True), late.num_rows)
         )
         self._paths = late["path"].unique()
-        times = late["source_ts"].cast(pa.int64()).to_pylist()
-        self._told_again = set(zip(late["path"].to_pylist(), times, strict=True))
+        self._told_again = set(self._list_told_again(late))
         self._live: list[pa.Table] = []
+
+    @staticmethod
+    def _list_told_again(late: pa.Table) -> Iterator[tuple[str, int]]:
+        """Yield path and time of late values; a gap has no value, so the values of its time stay."""
+        values = late.filter(pc.is_valid(late["value"]))
+        return _iterate_rows(values.select(["path", "source_ts"]))
 
     def add(self, events: pa.RecordBatch) -> pa.Table | None:
         """Add the next live events; return those that come next in effective time, if there are any."""
         live = pa.Table.from_batches([mark_late(events)])
-        if not self._told_again:
+        if not len(self._paths):
             return live
         self._live.append(live)
         if self._held_us is None or not events.num_rows:

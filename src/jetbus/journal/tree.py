@@ -237,7 +237,8 @@ def correct_tree(tree: pa.Table, late: pa.Table, ends: Iterable[Mapping[str, Any
         column = pc.if_else(newer, found[name], tree[name])
         corrected = corrected.set_column(tree.schema.get_field_index(name), tree.schema.field(name), column)
     known, latest = set(tree["path"].to_pylist()), {row["path"]: row for row in late.to_pylist()}
-    missing = {path: row for path, row in latest.items() if path not in known}
+    # Of a state that ends in a gap, nothing is known.
+    missing = {path: row for path, row in latest.items() if path not in known and row["value"] is not None}
     for end in ends:
         gone = missing if end["path"] is None else missing.keys() & {end["path"]}
         for path in [path for path in gone if missing[path]["source_ts"] < end["ts"]]:

@@ -12,7 +12,8 @@ Records are appended to parts, in the memory of the process or in the files of a
     keep, disconnected    WAITING
 
 A part goes when all of its records are RECORDED. If the buffer is full, the oldest part goes with all that is in it,
-which leaves gaps: ``gaps`` tells of which states and from when to when.
+which leaves gaps: ``gaps`` tells of which states and from when to when. The daemon gets them, too; those that it
+has not recorded are in a file of the folder.
 
 A file of a folder is mapped into memory: a record is a copy of some bytes, without a call to the system, and is there
 after the process was killed. It is found again by the next process that uses the folder, checksums and all.
@@ -26,7 +27,7 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -46,6 +47,7 @@ GAPS_MAX = 1_000
 """Number of states whose gaps are told apart; those of further states are one gap without a path."""
 SUFFIX = ".buffer"
 LOCK = "lock"
+GAPS_FILE = "gaps.json"
 
 WAITING, RECORDED, SENT = 1, 2, 3
 _HEAD = struct.Struct("<BII")
@@ -269,6 +271,22 @@ class Folder:
         self._count += 1
         return FilePart(self.path / f"{self._count:012}{SUFFIX}", bytes_max)
 
+    def read_gaps(self) -> list[Gap]:
+        """Return the gaps that an earlier process has left."""
+        try:
+            return msgspec.json.decode((self.path / GAPS_FILE).read_bytes(), type=list[Gap])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return []
+
+    def write_gaps(self, gaps: Sequence[Gap]) -> None:
+        """Keep gaps for the next process."""
+        fresh = self.path / (GAPS_FILE + ".tmp")
+        try:
+            fresh.write_bytes(msgspec.json.encode(gaps))
+            fresh.replace(self.path / GAPS_FILE)
+        except OSError as problem:
+            log.error("cannot write the gaps of the buffer %s: %s", self.path, problem)
+
     def close(self) -> None:
         """Leave the folder to others."""
         os.close(self._lock)
@@ -309,12 +327,15 @@ class Buffer:
         self._in_flight: deque[BufferPlace] = deque()
         """Records marked SENT, in the order of sending."""
         self._gaps: dict[str, Gap] = {}
+        self.untold: dict[str, Gap] = {}
+        """Gaps that the daemon has not recorded, by path."""
         self._doubtful: dict[str, Gap] = {}
         """Gaps that there are if the values that were sent before they were dropped did not arrive."""
         self._next: BufferPlace | None = None
         """BufferPlace of the record that ``take_late`` looks at next; None for the first one."""
         if self._folder is not None:
             self._parts.extend(self._folder.open_parts())
+            self.untold = {gap.path: gap for gap in self._folder.read_gaps()}
 
     def __len__(self) -> int:
         """Return the number of values that are not confirmed."""
@@ -376,10 +397,11 @@ class Buffer:
     def _drop_oldest(self) -> None:
         part = self._parts[0]
         at, waiting = 0, part.waiting
+        gaps: dict[str, Gap] = {}
         while (found := part.read(at)) is not None:
             mark, record, at = found
             if mark != RECORDED:
-                _extend_gap(self._doubtful if mark == SENT else self._gaps, record)
+                _extend_gap(self._doubtful if mark == SENT else gaps, record)
         if waiting:
             if not self.dropped:
                 log.error(
@@ -389,7 +411,22 @@ class Buffer:
                     self.bytes_max,
                 )
             self.dropped += waiting
+            self._keep_gaps(gaps)
         self._remove(part)
+
+    def _keep_gaps(self, gaps: Mapping[str, Gap]) -> None:
+        for gap in gaps.values():
+            _merge_gap(self._gaps, gap)
+            _merge_gap(self.untold, gap)
+        if gaps and self._folder is not None:
+            self._folder.write_gaps(list(self.untold.values()))
+
+    def forget_gap(self, gap: Gap) -> None:
+        """Forget a gap that the daemon has recorded, unless it has grown."""
+        if self.untold.get(gap.path) == gap:
+            del self.untold[gap.path]
+            if self._folder is not None and not self.is_closed:
+                self._folder.write_gaps(list(self.untold.values()))
 
     def _empty(self, part: BufferPart) -> None:
         """Free a part of which everything is recorded; the last one is used again."""
@@ -457,8 +494,7 @@ class Buffer:
             if not part.is_dropped:
                 part.mark(at, WAITING)
         self._in_flight.clear()
-        for gap in self._doubtful.values():
-            _merge_gap(self._gaps, gap)
+        self._keep_gaps(self._doubtful)
         self._doubtful.clear()
         self.look_again()
 

@@ -5,7 +5,8 @@
     change     -> a change with its time, now or, without a connection, not at all; either way the buffer keeps it
     lost       -> what is not confirmed counts as not arrived
     connected  -> states are added with their latest values, then what the buffer has follows as values of the past
-    sweep      -> some times a second ``sync``, whose answer confirms everything that was sent before it
+    sweep      -> some times a second ``sync``, whose answer confirms everything that was sent before it, and ``gap``
+                  for each state of which the full buffer has dropped values
 
 **Draining** leaves the line to others. A batch of late values is followed by an ``info``, and its answer tells how long
 the daemon and the line took. The next batch comes after a pause, so that draining takes up ``share`` of the time.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetbus.errors import ConnectionLost, JetError, TimedOut
 from jetbus.json_types import JsonObject
-from jetbus.peer.buffer import BUFFER_BYTES, Buffer, BufferedValue
+from jetbus.peer.buffer import BUFFER_BYTES, Buffer, BufferedValue, Gap
 from jetbus.peer.requests import SessionWaiter, Waiter
 from jetbus.peer.values import encode_checked
 
@@ -81,6 +82,8 @@ class Buffering:
         self._is_draining = False
         self._is_syncing = False
         self._has_warned = False
+        self._told: dict[str, Gap] = {}
+        """Gaps that the daemon of this connection was told, and has not answered."""
 
     @property
     def is_on(self) -> bool:
@@ -132,6 +135,7 @@ class Buffering:
         """Start with a connection on which nothing is added yet."""
         self._is_confirming, self._is_settled = is_jetbus, False
         self._is_draining = self._is_syncing = False
+        self._told.clear()
         if not is_jetbus:
             self._warn("is not jetbus")
 
@@ -191,9 +195,28 @@ class Buffering:
     # -- confirmation
 
     def sweep(self) -> None:
-        """Ask the daemon to confirm the values sent so far, unless it is asked already."""
+        """Ask the daemon to confirm the values sent so far, unless it is asked already; tell it of gaps."""
+        if self._is_settled and self._is_confirming and self.buffer.untold:
+            self._tell_gaps()
         if self._is_settled and self._is_confirming and not self._is_syncing and self.buffer.in_flight:
             self.sync(SessionWaiter())
+
+    def _tell_gaps(self) -> None:
+        with self._session.lock:
+            for gap in list(self.buffer.untold.values()):
+                # A gap without a path is one of so many states that any may have it.
+                paths = {gap.path} & self._paths if gap.path else self._paths - self.buffer.untold.keys()
+                if self._told.get(gap.path) == gap or not paths:
+                    continue
+                self._told[gap.path] = gap
+                for path in sorted(paths):
+                    params = {"path": path, "since": gap.since_us, "until": gap.until_us, "missed": gap.missed}
+                    self._session.request("gap", params, _GapWaiter(self, gap))
+
+    def on_gap_recorded(self, gap: Gap) -> None:
+        """Forget a gap that the daemon has recorded."""
+        with self._session.lock:
+            self.buffer.forget_gap(gap)
 
     def sync(self, waiter: Waiter) -> None:
         """Ask the daemon to confirm the values sent so far; the waiter gets the answer."""
@@ -240,6 +263,16 @@ class _DrainWaiter(SessionWaiter):
 
     def set_result(self, _result: Any, /) -> None:
         self._buffering.on_drained(self._began_s)
+
+
+class _GapWaiter(SessionWaiter):
+    """Waiter of a ``gap``."""
+
+    def __init__(self, buffering: Buffering, gap: Gap) -> None:
+        self._buffering, self._gap = buffering, gap
+
+    def set_result(self, _result: Any, /) -> None:
+        self._buffering.on_gap_recorded(self._gap)
 
 
 class _SyncedWaiter(SessionWaiter):
