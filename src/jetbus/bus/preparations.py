@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from jetbus.bus.account import ELEMENT_BYTES
 from jetbus.bus.sorting import SortedMatches
 from jetbus.bus.tasks import Place, Room, Step
 from jetbus.errors import LimitReached
@@ -44,7 +45,9 @@ STEP = 25
 SMALL_SEARCH, SMALL_BYTES = 1_000, 1 << 20
 """Number of elements up to which a form needs no room, unless they are larger than that."""
 FOUND_BYTES = 300
-"""Bytes that a form keeps for an element, besides its text."""
+"""Bytes that a form keeps for an element, besides its text, alone and as a part of its answer."""
+TEXT_BYTES = 128
+"""Bytes of the text of an element, besides those that its account has for a long path or value."""
 NARROW = 500
 """Number of positions of a sorted request up to which only the visible entries are encoded, in the last step."""
 LONG_BYTES = 64
@@ -324,6 +327,11 @@ class Form:
             self.key = object()
             forms[self.key] = self
 
+    def shrink_place(self) -> None:
+        """Give back the room that was estimated too large; the texts of sorted matches are not counted."""
+        if self.place is not None and not self._is_sorted:
+            self.place.shrink(len(self.preparation.found) * FOUND_BYTES + 2 * self.size)
+
     @property
     def count(self) -> int:
         """Number of texts."""
@@ -386,6 +394,7 @@ class Preparations:
                 if form.place is not None:
                     yield form.place
                 yield from form.steps()
+                form.shrink_place()
                 # Unread answers are bounded, too: requests that share a form would else all be answered at once.
                 if form.size > SMALL_BYTES:
                     answering = Place(self._answers, session.address, form.size)
@@ -422,9 +431,9 @@ class Preparations:
         count, elements = bus.tree.count_candidates(rule), len(bus.tree.elements)
         if count <= SMALL_SEARCH and bus.book.all.kept_bytes < SMALL_BYTES:
             return None
-        # An estimate by the average element, twice: the elements that are found, and the answer that they become.
-        size = count * (FOUND_BYTES + 2 * bus.book.all.kept_bytes // max(1, elements))
-        return Place(self._room, session.address, size)
+        # An estimate by the average element.
+        text = TEXT_BYTES + max(0, bus.book.all.kept_bytes // max(1, elements) - ELEMENT_BYTES)
+        return Place(self._room, session.address, count * (FOUND_BYTES + 2 * text))
 
     def _leave(self, session: Session, form: Form) -> None:
         """End the part of a session in a form; the last one ends the form, and the last form the preparation."""

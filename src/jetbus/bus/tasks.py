@@ -13,7 +13,7 @@ messages wait for the end of its task. When its peer leaves, a task is closed, o
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -60,40 +60,39 @@ class Work(Generic[Outcome]):
 class Room:
     """Room for long searches: a limit for the bytes that all of them have found so far, and not sent yet.
 
-    A search that finds no room waits, in the order of arrival; addresses take turns, so that one with many peers does
-    not keep the others waiting. A search that is larger than the whole room takes all of it.
+    A search that finds no room waits, in the order of arrival; addresses take turns. Several searches of one address
+    have at most half of the room, so that the first one of another address need not wait for them. A search that is
+    larger than the whole room takes all of it.
     """
 
     def __init__(self, most: Callable[[], int], count_wait: Callable[[], None]) -> None:
         self._most = most
         self._count_wait = count_wait
-        self._used = 0
+        self._used: Counter[str] = Counter()
+        """Bytes by address."""
         self._is_serving = False
         self._waiting: dict[str, deque[Place]] = {}
         """Searches that wait, by address; the address that is served next is the first."""
 
     def take(self, place: Place) -> bool:
         """Give room to a search, or let it wait and return False."""
-        if not self._waiting and self._fits(place):
-            self._used += place.size
+        self._waiting.setdefault(place.address, deque()).append(place)
+        if self._take_next(place) is place:
             return True
         self._count_wait()
-        self._waiting.setdefault(place.address, deque()).append(place)
         return False
 
-    def _fits(self, place: Place) -> bool:
-        return not self._used or self._used + place.size <= self._most()
-
-    def give_back(self, size: int) -> None:
-        """Take back the room of a search that has ended, and let others start."""
-        self._used -= size
+    def give_back(self, address: str, size: int) -> None:
+        """Take back room that a search does not need any more, and let others start."""
+        self._used[address] -= size
+        if not self._used[address]:
+            del self._used[address]
         # After its peer has left, a search gives its room back as soon as it has entered, within this loop.
         if self._is_serving:
             return
         self._is_serving = True
-        while (place := self._take_next()) is not None:
-            self._used += place.size
-            place.enter()
+        while (other := self._take_next()) is not None:
+            other.enter()
         self._is_serving = False
 
     def close(self) -> None:
@@ -101,16 +100,25 @@ class Room:
         self._waiting.clear()
         self._is_serving = True
 
-    def _take_next(self) -> Place | None:
-        """Return the search that enters next and let its address go behind the others; None while the room is full."""
-        address, places = next(iter(self._waiting.items()), ("", None))
-        if places is None or not self._fits(places[0]):
-            return None
-        place = places.popleft()
-        del self._waiting[address]
-        if places:
-            self._waiting[address] = places
-        return place
+    def _take_next(self, only: Place | None = None) -> Place | None:
+        """Give room to the search that enters next, or to ``only`` if that is the next one.
+
+        Its address goes behind the others. Return None while nothing that waits has room.
+        """
+        most, used = self._most(), self._used.total()
+        for address, places in self._waiting.items():
+            place, own = places[0], self._used[address]
+            if own and own + place.size > most // 2:
+                continue  # its address must not keep others waiting
+            if (used and used + place.size > most) or (only is not None and place is not only):
+                return None
+            places.popleft()
+            del self._waiting[address]
+            if places:
+                self._waiting[address] = places
+            self._used[address] += place.size
+            return place
+        return None
 
 
 class Place(Work[None]):
@@ -142,7 +150,13 @@ class Place(Work[None]):
         """Give back the room. If its peer leaves while it waits, a search gives the room back when it has entered."""
         if self.is_done:
             self.is_done = False
-            self._room.give_back(self.size)
+            self._room.give_back(self.address, self.size)
+
+    def shrink(self, size: int) -> None:
+        """Give back the room beyond what the search really takes."""
+        if self.is_done and size < self.size:
+            more, self.size = self.size - size, size
+            self._room.give_back(self.address, more)
 
 
 Step = _Mark | Work[Any] | None
