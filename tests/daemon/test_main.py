@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -257,6 +258,21 @@ def test_stopping_twice() -> None:
         for _ in range(5):
             daemon.process.send_signal(signal.SIGTERM)
         assert daemon.process.wait(WITHIN_S) == 0
+
+
+def test_threads_let_the_bus_go_on(tmp_path: Path) -> None:
+    """A thread that reads the past gives way to the bus after half a millisecond, not after CPython's five."""
+    report = (
+        "import atexit, sys\natexit.register(lambda: print('interval', sys.getswitchinterval(), file=sys.stderr))\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(report, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    nowhere = ["--tcp", "127.0.0.1:0", "--ws", "off", "--unix", "off", "--binary", "off", "--binary-unix", "off"]
+    process = subprocess.Popen([*COMMAND, *nowhere], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready")
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=WITHIN_S)[1] == "interval 0.0005\n"
 
 
 def test_what_was_told_arrives_before_the_end() -> None:
