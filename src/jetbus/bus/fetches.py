@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class FetchOptions(NamedTuple):
-    """Wishes of a fetch that are not part of its rule."""
+    """Options of a fetch that are not part of its rule, which has the sorting."""
 
     every: bool = False
     """True if no change may be left out for a slow peer."""
@@ -55,6 +55,7 @@ class FetchOptions(NamedTuple):
     nodes: bool = False
     """True if nodes are told, too."""
     asked: Asked | None = None
+    """Schema, meta data and places in the journal, as far as they are asked for."""
 
 
 class Fetches:
@@ -122,37 +123,36 @@ class Fetches:
 
     def choose_audience(self, session: Session, fetch_id: bytes, rule: Rule, options: FetchOptions) -> Audience:
         """Return the audience for a fetch, an existing one if possible."""
-        known, dialect, framing, auth = self.audiences, session.dialect, session.framing, session.auth
-        every, together, nodes, asked = options
-        wanted: Audience
+        known, dialect = self.audiences, session.dialect
         if not dialect.is_binary:
-            if asked is not None and asked.recorded:
-                wanted = RecordedAudience(self._places, fetch_id, rule, dialect, framing, auth, every, asked)
-            elif asked is not None:
-                wanted = DescribedAudience(fetch_id, rule, dialect, framing, auth, every, asked)
-            else:
-                kind = CombinedAudience if together and dialect is CLASSIC and rule.sort is None else Audience
-                wanted = kind(fetch_id, rule, dialect, framing, auth, every)
+            wanted = self._make_audience(session, fetch_id, rule, options)
             if session.speaks_jsonrpc:
                 wanted.head = encode_head(fetch_id, VERSION_MEMBER)
                 wanted.key += (VERSION_MEMBER,)
-            if nodes or dialect.has_nodes:
+            if options.nodes or dialect.has_nodes:
                 self._include_nodes(wanted, session)
             return known.get(wanted.key, wanted)
         for nth in itertools.count():  # an audience has each member only once, though a peer may fetch a rule twice
-            number = b"%d" % nth
-            if asked is not None and asked.recorded:
-                wanted = RecordedBinaryAudience(self._places, number, rule, dialect, framing, auth, every, asked)
-            elif asked is not None:
-                wanted = DescribedBinaryAudience(number, rule, dialect, framing, auth, every, asked)
-            else:
-                wanted = BinaryAudience(number, rule, dialect, framing, auth, every)
-            if nodes:
+            wanted = self._make_audience(session, b"%d" % nth, rule, options)
+            if options.nodes:
                 self._include_nodes(wanted, session)
             found = known.get(wanted.key, wanted)
             if session.outbox not in found:
                 return found
         raise AssertionError
+
+    def _make_audience(self, session: Session, fetch_id: bytes, rule: Rule, options: FetchOptions) -> Audience:
+        """Return a new audience of the kind that the options ask for."""
+        dialect, asked = session.dialect, options.asked
+        fields = fetch_id, rule, dialect, session.framing, session.auth, options.every
+        if asked is not None and asked.recorded:
+            return (RecordedBinaryAudience if dialect.is_binary else RecordedAudience)(self._places, *fields, asked)
+        if asked is not None:
+            return (DescribedBinaryAudience if dialect.is_binary else DescribedAudience)(*fields, asked)
+        if dialect.is_binary:
+            return BinaryAudience(*fields)
+        combines = options.together and dialect is CLASSIC and rule.sort is None
+        return (CombinedAudience if combines else Audience)(*fields)
 
     def _include_nodes(self, audience: Audience, session: Session) -> None:
         """Let a new audience be told of nodes, too; they have no value, so a rule that tests values matches none."""
