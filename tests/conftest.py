@@ -58,7 +58,7 @@ SLOW = {
     "docs": {"test_shell.py", "test_site.py"},
     "journal": {"test_compaction.py", "test_recovery.py"},
     "radar": {"test_api.py"},
-    "tests": {"test_contributing.py", "test_soak.py"},
+    "tests": {"test_contributing.py", "test_pure.py", "test_soak.py"},
 }
 """Files that took longest, by folder: ``make quick`` leaves them out. A file that is not here is quick."""
 SLOWEST = 10

@@ -34,6 +34,7 @@ from jetbus.rules import Rule
 from jetbus.rules.decoding import read_rule, write_rule
 from jetbus.rules.text import parse_rule
 from support.inmemory import MemoryTransport, frames_of
+from support.twins import Step, framed, play
 
 Target = Callable[[bytes], None]
 
@@ -173,6 +174,29 @@ def shake_hands(data: bytes) -> None:
     _send(WebSocketConnection, data)
 
 
+def compare_ways(data: bytes) -> None:
+    """Messages of several peers, handled by the compiled lane and in Python: both do the same.
+
+    Each line is a step. Its first byte says which peer sends, how long its turns are and where the message is cut.
+    """
+    steps: list[Step] = [("send", 0, framed(*LANE_SETUP), 1 << 40), ("send", 1, framed(LANE_FETCH), 1 << 40)]
+    for line in data.split(b"\n"):
+        first, message = line[:1], line[1:]
+        number = ord(first) if first else 0
+        if message:
+            peer, looks, whole = number % 4, (number // 4) % 4, framed(message)
+            cut = number * len(whole) // 256
+            steps += [("send", peer, whole[:cut], looks), ("send", peer, whole[cut:], looks)]
+        else:
+            steps += [("pause", 1), ("flush",)] if number % 2 else [("resume", 1), ("flush",)]
+    for record in ("", "rows"):
+        compiled, plain = play(steps, record)
+        if compiled != plain:
+            raise Found(f"the lane and Python differ: {compiled} and {plain}")
+
+
+LANE_SETUP = ['{"method":"add","params":{"path":"s","value":1}}', '{"method":"add","params":{"path":"m"}}']
+LANE_FETCH = '{"method":"fetch","params":{"id":"f","path":{}}}'
 VALUES = [None, True, 0, -1.5, "text", [1, "a"], {"a": {"b": [1, 2]}}]
 PATHS = ["", "a", "a/b", "ä/€", "A/b/c"]
 
@@ -277,6 +301,7 @@ TARGETS: dict[str, Target] = {
     "streams": send_stream,
     "binary": send_binary,
     "handshakes": shake_hands,
+    "lanes": compare_ways,
     "rules": read_rules,
     "patterns": match_patterns,
     "journals": read_journal,

@@ -34,6 +34,7 @@ from jetbus.peer.requests import BlockingWaiter
 from jetbus.peer.signatures import show_options
 from jetbus.peer.subscription import Subscription
 from jetbus.schema import Described, read_quality, read_time
+from jetbus.wire.lane import IS_PURE
 
 if TYPE_CHECKING:
     from jetbus.peer.aio import PeerAsync
@@ -174,10 +175,11 @@ async def iterate_in_python(fetch: Iterated) -> AsyncGenerator[Any]:
 
 
 iterate: Callable[[Iterated], AsyncIterator[Any]] = iterate_in_python
-with suppress(ImportError):
-    from jetbus.peer._iterator import FetchIterator
+if not IS_PURE:
+    with suppress(ImportError):
+        from jetbus.peer._iterator import FetchIterator
 
-    iterate = FetchIterator
+        iterate = FetchIterator
 
 COMPILED = iterate is not iterate_in_python
 """True if ``async for`` over a fetch is compiled."""
