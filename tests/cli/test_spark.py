@@ -44,7 +44,11 @@ QUESTIONS = {
     "values": "jet sql 'select max(num) as top, min(ts) as first, date(min(ts)) as day from events' --tables tables",
     "both": "jet sql 'select (select count(*) from log) = (select count(*) from events) as same' --tables t2 -j log",
     "behind": "jet pipeline status t2 --journal log",
+    "duck": "jet sql 'select max(num) top, min(ts) as first, date(min(ts)) as day from events' --tables tables "
+    "--engine duckdb",
     "wrong": "jet sql 'select nothing from nowhere' --tables tables",
+    "wrong duck": "jet sql 'select nothing from nowhere' --tables tables --engine duckdb",
+    "only tables": "jet sql 'select 1' --journal log --engine duckdb",
     "condition": "jet pipeline backtest bad.toml --journal log",
     "hole": "jet pipeline backfill --journal log --tables t2 --since now",
     "both ways": "jet pipeline run --journal log --tables t2 --once --every 1s",
@@ -181,12 +185,15 @@ def check_answers(said: list[Said]) -> None:
     assert values["top"] == SECONDS
     assert values["first"].endswith("Z")
     assert values["first"].startswith(values["day"])
+    assert asked["duck"].records() == [values]
     assert asked["both"].records() == [{"same": True}]
     (raised,) = said[EXAMPLES.index("jet pipeline backtest alarms.toml --journal log")].records()
     assert (raised["alarm"], raised["path"]) == ("high", "plant/tank/level")
     assert [bus["behind"] for bus in asked["behind"].records()] == [0]
     mistakes = {
         "wrong": "nowhere",
+        "wrong duck": "DuckDB refuses the query: Catalog Error: Table with name nowhere does not exist!",
+        "only tables": "--engine duckdb reads --tables on this machine only",
         "condition": "nmu",
         "hole": "events between would be missing",
         "expected": "nmu",

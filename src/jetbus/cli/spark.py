@@ -22,8 +22,9 @@ from jetbus.cli.progress import show_bar
 from jetbus.json_types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
     from jetbus.spark.location import Location
@@ -188,8 +189,13 @@ def check_journals(journals: Sequence[str], **login: str) -> dict[str, str]:
 
 def iterate_rows(frame: DataFrame) -> Iterator[JsonObject]:
     """Yield the rows of a DataFrame as records."""
+    return read_records(frame.toArrow().to_batches())
+
+
+def read_records(batches: Iterable[RecordBatch]) -> Iterator[JsonObject]:
+    """Yield the rows of batches of Arrow as records."""
     # One batch at a time becomes Python objects, which take many times the memory of Arrow.
-    for batch in frame.toArrow().to_batches():
+    for batch in batches:
         for row in batch.to_pylist():
             yield {name: _to_jsonable(value) for name, value in row.items()}
 

@@ -32,12 +32,13 @@ from jetbus.errors import JetError, NotConnected, Occupied
 from jetbus.journal.instants import write_instant
 from jetbus.peer import Peer
 from jetbus.spark.batch import CommittedBatch
-from jetbus.spark.catalog import OPEN_ALARMS, Tables
+from jetbus.spark.catalog import Tables
 from jetbus.spark.clock import micros
 from jetbus.spark.options import DaemonAddress
 from jetbus.spark.query_methods import Answers
 from jetbus.spark.schemas import TABLES, Table
 from jetbus.spark.sink import STATES_MAX, Publisher, plain
+from jetbus.spark.snapshot import OPEN_ALARMS
 from jetbus.spark.spark_errors import BadOption
 from jetbus.spark.spark_session import ui_address
 from jetbus.spark.sql_text import quote

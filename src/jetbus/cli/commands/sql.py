@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jetbus.cli.command import Example, command
-from jetbus.cli.exit_codes import usage_error
+from jetbus.cli.exit_codes import Failure, usage_error
 from jetbus.cli.journals import INSTANT
 from jetbus.cli.output import Output
 from jetbus.cli.spark import (
@@ -14,6 +14,7 @@ from jetbus.cli.spark import (
     find_tables,
     iterate_rows,
     master_option,
+    read_records,
     start_spark,
     storage_option,
 )
@@ -24,6 +25,7 @@ from jetbus.journal.instants import read_instant
     examples=[
         Example("jet sql 'select path, count(*) n from events group by path' --tables tables", "query the tables"),
         Example("jet sql 'select event, count(*) n from log group by event' --journal log", "query a journal"),
+        Example("jet sql 'select max(num) from history' --tables tables --engine duckdb", "answer without Java"),
     ],
     bus=False,
     instants=True,
@@ -40,6 +42,13 @@ from jetbus.journal.instants import read_instant
     metavar="DIR|URL",
     help="query the events of a journal as the table `log`",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "duckdb"]),
+    default="spark",
+    show_default=True,
+    help="duckdb answers without Java, over --tables on this machine",
+)
 @storage_option
 @master_option
 def sql(
@@ -49,6 +58,7 @@ def sql(
     batch: int | None,
     as_of: str | None,
     journals: tuple[str, ...],
+    engine: str,
     storage: dict[str, str],
     master: str | None,
 ) -> None:
@@ -56,6 +66,7 @@ def sql(
 
     The query `show tables` lists the tables, `describe NAME` the columns of one. All tables are read as of the same
     batch: the newest one, or an older one with --batch or --as-of, unless `jet tables vacuum` has removed it.
+    --engine duckdb starts at once; its SQL is DuckDB's.
     """
     if not tables and not journals:
         raise usage_error(
@@ -65,7 +76,11 @@ def sql(
         raise usage_error("--batch and --as-of exclude each other; give one of them")
     if not tables and (batch is not None or as_of is not None):
         raise usage_error("--batch and --as-of apply to tables; give them with --tables DIR")
+    if engine == "duckdb" and (not tables or journals or master or storage):
+        raise usage_error("--engine duckdb reads --tables on this machine only; use --engine spark for anything else")
     with explain_spark_errors():
+        if engine == "duckdb" and tables:
+            return _ask_duckdb(form, query, tables, batch, as_of)
         places = check_journals(journals) if journals else {}
         if as_of is not None:
             # Only a check, before Spark starts.
@@ -100,4 +115,26 @@ def sql(
             text = first_sentence(problem)
             raise usage_error(
                 f"Spark refuses the query: {text}; `show tables` lists the tables, `describe NAME` the columns of one"
+            ) from None
+
+
+def _ask_duckdb(form: str | None, query: str, tables: str, batch: int | None, as_of: str | None) -> None:
+    """Print the result of a query over tables on this machine."""
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        raise Failure("--engine duckdb needs duckdb; install it with: pip install 'jetbus[sql]'") from None
+    from jetbus.spark.duck import attach_duckdb
+
+    with duckdb.connect() as connection:
+        attach_duckdb(connection, find_tables(tables), batch=batch, as_of=as_of)
+        try:
+            found = connection.sql(query)
+            if found is not None:
+                with Output(found.columns, form, value=found.columns[0]) as out:
+                    out.put_all(read_records(found.to_arrow_reader()))
+        except duckdb.Error as problem:
+            text = " ".join(str(problem).split("\n\n")[0].split())
+            raise usage_error(
+                f"DuckDB refuses the query: {text}; `show tables` lists the tables, `describe NAME` the columns of one"
             ) from None
