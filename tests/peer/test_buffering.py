@@ -250,3 +250,46 @@ def test_a_full_buffer_leaves_a_gap(mortal: MortalDaemon, tmp_path: Path, scheme
     assert values == [str(number) for number in range(1 + gap.missed, 3000)]
     assert {row["value"] for row in rows[:at]} <= {"0", None}
     assert journal.open(mortal.directory).as_of(gap.until_us, "pump/a", corrected=True)["value"].to_pylist() == [None]
+
+
+def test_the_whole_way(mortal: MortalDaemon, tmp_path: Path) -> None:
+    """Owners that are cut off in turns, and a daemon that is killed twice, leave no hole and no value out of order."""
+    owners = [
+        jetbus.Peer(mortal.url(scheme), name=f"owner{number}", buffer=place)
+        for number, (scheme, place) in enumerate(
+            [("jet", "memory"), ("jetb", str(tmp_path / "buffer")), ("ws", "memory"), ("jet", "memory")]
+        )
+    ]
+    for owner in owners:
+        owner.connect()
+    states = {
+        f"o{index}/{name}": owner.add_state(f"o{index}/{name}", 0)
+        for index, owner in enumerate(owners)
+        for name in "ab"
+    }
+    written = dict.fromkeys(states, 0)
+
+    def change_all(times: int) -> None:
+        for _ in range(times):
+            for path, state in states.items():
+                written[path] += 1
+                state.change(written[path])
+
+    change_all(50)
+    for turn, owner in enumerate(owners):
+        owner.abort()
+        change_all(30)
+        if turn % 2:
+            mortal.kill()
+            change_all(30)
+            mortal.start()
+        until(lambda: all(owner.connected for owner in owners))
+        change_all(20)
+    until(lambda: all(not len(owner.buffer or ()) for owner in owners))
+    assert [owner.buffer.dropped for owner in owners if owner.buffer is not None] == [0] * len(owners)
+    for owner in owners:
+        owner.close()
+    for path, last in written.items():
+        assert mortal.recorded(path) == mortal.history(path) == [str(number) for number in range(last + 1)]
+    tree = journal.open(mortal.directory).as_of(corrected=True)
+    assert tree.num_rows == 0, "the owners have left, and have removed their states"
