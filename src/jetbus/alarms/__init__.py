@@ -6,6 +6,8 @@
     signals       when alarms are raised and cleared, from one event after the other
     lifecycle     the table of states of an alarm, as ISA-18.2 has them
     board         the states of all alarms, and the acts of operators
+    receivers     where notifications go: commands, webhooks, mails, states and methods
+    notifications   the queues of the receivers, reminders and escalation
     live          the peer that watches a bus and publishes the board
 
 Only ``live`` does I/O. sqlglot is imported with ``conditions``, so that Spark and the command line can read a file

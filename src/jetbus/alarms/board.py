@@ -106,6 +106,10 @@ class AlarmBoard:
         """Return the alarms that are not normal."""
         return [key for key, entry in self._entries.items() if entry.state is not AlarmState.NORMAL]
 
+    def list_newest(self) -> list[JsonObject]:
+        """Return the newest transition of each alarm that is not normal."""
+        return [entry.newest for entry in self._entries.values() if entry.state is not AlarmState.NORMAL]
+
     def count(self) -> JsonObject:
         """Return the numbers of alarms by state, by priority and by group, the normal ones left out."""
         active = [entry for entry in self._entries.values() if entry.state is not AlarmState.NORMAL]

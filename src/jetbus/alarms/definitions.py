@@ -33,7 +33,7 @@ from jetbus.rules import Rule
 __all__ = ["ALARMS_MAX", "PRIORITIES", "Alarm", "read_alarms"]
 
 _TEXTS = ("rule", "when", "clear", "hold", "delay_on", "deadband", "severity", "priority", "group", "message", "help")
-_WORDS: dict[str, type] = {**dict.fromkeys(_TEXTS, str), "latch": bool}
+_WORDS: dict[str, type] = {**dict.fromkeys(_TEXTS, str), "latch": bool, "notify": list}
 _STALE = "stale"
 _SHORT: dict[Any, str] = {
     "bad": "quality = 'bad'",
@@ -72,6 +72,8 @@ class Alarm:
     message: str = ""
     """Text with names in braces, such as ``{value}``, that are filled in when the alarm is raised."""
     help: str = ""
+    notify: tuple[str, ...] = ()
+    """Receivers of the file that are notified when it is raised."""
 
 
 def read_alarms(file: str | Path) -> tuple[Alarm, ...]:
@@ -120,7 +122,14 @@ def _parse_alarm(name: str, entry: dict[str, Any]) -> Alarm:
         entry.get("latch", False),
         entry.get("message", ""),
         entry.get("help", ""),
+        _read_names(entry.get("notify", [])),
     )
+
+
+def _read_names(names: list[Any]) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in names):
+        raise BadEntry('notify takes a list of receivers, such as ["shift"]')
+    return tuple(names)
 
 
 def _apply_deadband(when: str, clear: str | None, deadband: str) -> str:

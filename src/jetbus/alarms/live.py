@@ -4,6 +4,7 @@
     alarms/newest               the newest transition; its history is that of all alarms
     alarms/counts               how many there are by state, priority and group
     alarms/position             where to go on after a restart
+    alarms/receivers/NAME       how many notices were sent, and why others were not
     alarms/ack, shelve, ...     methods
 
 Time is the journal's. Events carry the seq and the instant under which they are recorded, and hold times end by the
@@ -33,7 +34,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jetbus.alarms.board import SHELVE_S_MAX, AlarmBoard, AlarmKey, AlarmTarget
 from jetbus.alarms.definitions import read_alarms
-from jetbus.alarms.lifecycle import Act
+from jetbus.alarms.lifecycle import Act, AlarmState
+from jetbus.alarms.notifications import Notifications
+from jetbus.alarms.receivers import SEND_S, NotSent, read_receivers
 from jetbus.alarms.signals import Signal, Signals, WatchedEvent, compile_alarms
 from jetbus.errors import Invalid, JetError, NotConnected, Occupied
 from jetbus.journal.events import CUTS
@@ -56,6 +59,8 @@ Result = TypeVar("Result")
 PREFIX = "alarms"
 POSITION_S = 5.0
 """Interval at which the position is published, and gaps in the journal are looked for."""
+REMIND_S = 1.0
+"""Interval at which reminders are looked for."""
 COUNTS_S = 0.2
 """Delay of the counts after a transition, so that many of them share one change."""
 WAITING_EVENTS_MAX = 1_000_000
@@ -85,21 +90,36 @@ class LiveAlarms:
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         shelve_s_max: float = SHELVE_S_MAX,
+        queue: str | Path | None = None,
         on_transition: Callable[[JsonObject], object] | None = None,
         on_ready: Callable[[], object] | None = None,
     ) -> None:
-        self.alarms = compile_alarms(read_alarms(file))
+        alarms = read_alarms(file)
+        self.alarms = compile_alarms(alarms)
+        self._receivers = read_receivers(file, alarms)
+        self._queue = None if queue is None else Path(queue)
+        self.notifications: Notifications | None = None
+        """Notices to the receivers of the file, while it runs."""
+        self._connected: tuple[asyncio.AbstractEventLoop, PeerAsync] | None = None
         self.prefix = prefix.strip("/")
         if not self.prefix or self.prefix.startswith("$"):
             raise Invalid("prefix", f"{prefix!r} cannot hold states; give a prefix such as alarms")
         self._login: dict[str, Any] = {"user": user, "password": password, "tls": tls}
         self._url = url
+        self._notify_names = {alarm.name: alarm.notify for alarm in alarms}
         self._shelve_s_max = shelve_s_max
         self._on_transition = on_transition or (lambda _told: None)
         self._on_ready = on_ready or (lambda: None)
 
     async def run(self, *, wait: bool = False) -> None:
         """Watch until it is cancelled; connections that are lost are made again. ``wait`` for a daemon at the start."""
+        self.notifications = Notifications(self._receivers, self._request, self._queue)
+        try:
+            await self._watch_again_and_again(wait)
+        finally:
+            self.notifications.close()
+
+    async def _watch_again_and_again(self, wait: bool) -> None:
         attempt, was_ready = 0, False
         while True:
             try:
@@ -120,15 +140,51 @@ class LiveAlarms:
 
     def make_peer(self, on_loss: Callable[..., Any]) -> PeerAsync:
         """Return a peer for one connection."""
-        return PeerAsync(self._url, name="alarms", on_loss=on_loss, reconnect=False, **self._login)
+        peer = PeerAsync(self._url, name="alarms", on_loss=on_loss, reconnect=False, **self._login)
+        self._connected = asyncio.get_running_loop(), peer
+        return peer
+
+    def _request(self, name: str, path: str, value: Json) -> None:
+        """Set a state or call a method for a receiver, from its thread."""
+        if self._connected is None:
+            raise NotSent("the daemon is away")
+        loop, peer = self._connected
+
+        async def ask() -> None:
+            async with asyncio.timeout(SEND_S):
+                await (peer.set(path, value) if name == "set" else peer.call(path, *_as_list(value)))
+
+        try:
+            asyncio.run_coroutine_threadsafe(ask(), loop).result(SEND_S + 1)
+        except (JetError, TimeoutError) as problem:
+            raise NotSent(f"{name} {path}: {problem or 'no answer'}") from None
 
     def make_board(self, on_transition: Callable[[AlarmKey, JsonObject], object]) -> AlarmBoard:
         """Return an empty board."""
         return AlarmBoard([one.about for one in self.alarms], on_transition, shelve_s_max=self._shelve_s_max)
 
     def report(self, told: JsonObject) -> None:
-        """Report a transition to the owner of this object."""
+        """Report a transition to the receivers of its alarm, and to the owner of this object."""
+        self._notify(told, is_new=True)
         self._on_transition(told)
+
+    def _notify(self, told: JsonObject, *, is_new: bool) -> None:
+        if self.notifications is None:
+            return
+        names = self._notify_names.get(str(told["alarm"]), ())
+        asks = told["state"] == AlarmState.UNACKNOWLEDGED
+        if not asks:
+            self.notifications.settle(str(told["alarm"]), str(told["path"]))
+        elif names:
+            at_s = read_instant(str(told["at"])) / 1e6
+            if is_new and told["what"] != "comment":
+                self.notifications.raise_alarm(told, names, at_s)
+            else:
+                self.notifications.watch(told, names, at_s)
+
+    def restore(self, told: JsonObject) -> None:
+        """Note an alarm that was reported by an earlier process, so that somebody is reminded of it."""
+        self._notify(told, is_new=False)
 
 
 class _ReadAgainError(Exception):
@@ -156,6 +212,8 @@ class _Watching:
         self._counting: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
         self._position: JsonObject | None = None
+        self._told_receivers: dict[str, JsonObject] = {}
+        """The receivers as they were published last."""
 
     async def __aenter__(self) -> _Watching:
         try:
@@ -185,11 +243,28 @@ class _Watching:
 
     async def watch(self) -> None:
         """Watch until the connection is lost."""
+        loop = asyncio.get_running_loop()
+        published_s = loop.time()
         while True:
-            done, _ = await asyncio.wait([self._lost], timeout=POSITION_S)
+            done, _ = await asyncio.wait([self._lost], timeout=REMIND_S)
             if done:
                 self._lost.result()
-            await self._publish_position()
+            self._remind()
+            if loop.time() - published_s >= POSITION_S:
+                published_s = loop.time()
+                await self._publish_position()
+
+    def _remind(self) -> None:
+        """Send reminders that are due, and publish how the receivers are."""
+        notifications = self._alarms.notifications
+        if notifications is None or not notifications.queues:
+            return
+        notifications.advance(self._now_us() / 1e6, lambda alarm, path: self._board.describe((alarm, path)))
+        for name, queue in notifications.queues.items():
+            told = queue.describe()
+            if self._told_receivers.get(name) != told:
+                self._told_receivers[name] = told
+                self._own_state(f"receivers/{name}", told)
 
     # -- the journal
 
@@ -217,6 +292,8 @@ class _Watching:
             recorded = [] if since is None else await self._run(self._read_log(read_instant(str(since)), end))
             for (alarm, path), raised_us, seq in self._board.restore(recorded):
                 signals.resume(alarm, path, raised_us, seq)
+            for told in self._board.list_newest():
+                self._alarms.restore(told)
         for text in dict.fromkeys(one.about.rule for one in self._alarms.alarms):
             await self._peer.fetch(text, self._on_event, policy="every", schema=True, meta=True, recorded=True).ready()
         await self._catch_up(position)
@@ -522,6 +599,10 @@ class _Watching:
         """Add a note to alarms."""
         found = self._board.comment(AlarmTarget(alarm, path, group, priority), self._now_us(), note, who)
         return [{"alarm": name, "path": where} for name, where in found]
+
+
+def _as_list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else [value]
 
 
 def _log_refusal(outcome: asyncio.Future[Any]) -> None:

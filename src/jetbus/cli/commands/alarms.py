@@ -64,6 +64,7 @@ def check(form: str | None, file: str) -> int:
     An alarm that cannot be live can still be evaluated by Spark: `jet pipeline backtest`, `jet pipeline run --alarms`.
     """
     from jetbus.alarms import read_alarms
+    from jetbus.alarms.receivers import read_receivers
     from jetbus.alarms.signals import compile_alarms
     from jetbus.entries import BadEntry
 
@@ -76,6 +77,7 @@ def check(form: str | None, file: str) -> int:
         for alarm in found:
             told: JsonObject = {"alarm": alarm.name, "live": True}
             try:
+                read_receivers(file, [alarm])
                 compile_alarms([alarm])
             except BadEntry as problem:
                 told, code = {"alarm": alarm.name, "live": False, "reason": problem.problem}, Code.REFUSED
@@ -92,9 +94,18 @@ def check(form: str | None, file: str) -> int:
 )
 @click.argument("file", metavar="FILE")
 @_prefix
+@click.option("--queue", metavar="DIR", help="folder for notices that are not sent yet; default: in memory")
 @click.option("--shelve-max", type=DURATION, default="8h", metavar="DURATION", help="longest silence; default: 8h")
 @click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="end after this time, such as 10s")
-def run(bus: Target, form: str | None, file: str, prefix: str, shelve_max: float, for_s: float | None) -> None:
+def run(
+    bus: Target,
+    form: str | None,
+    file: str,
+    prefix: str,
+    queue: str | None,
+    shelve_max: float,
+    for_s: float | None,
+) -> None:
     """Raise the alarms of a TOML FILE as values come, until Ctrl-C or SIGTERM, and print each transition.
 
     The daemon must keep a journal: hold times end by its clock, and after a restart it says which alarms were raised,
@@ -121,6 +132,7 @@ def run(bus: Target, form: str | None, file: str, prefix: str, shelve_max: float
                 wait=bus.wait,
                 stop=stop,
                 shelve_s_max=shelve_max,
+                queue=queue,
                 on_transition=lambda told: out.put(_show_transition(told)),
                 on_ready=begin,
                 **bus.get_login(),
