@@ -51,6 +51,7 @@ SAMPLES: dict[str, tuple[str, Any, str, Any]] = {
     "ws_login_cookie": ("jet", "jet", "session", "session"),
     "ws_login_key": ("k", Path("k"), "/etc/jet/key", Path("/etc/jet/key")),
     "radar": ("localhost:0", Address("localhost", 0), "*:8080", Address("*", 8080)),
+    "alarms": ("a.toml", Path("a.toml"), "b.toml", Path("b.toml")),
     "announce": ("plant", "plant", "site b", "site b"),
     "log_level": ("debug", "debug", "error", "error"),
     "outbox_soft_bytes": ("1000", 1000, "2000", 2000),
@@ -238,6 +239,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     **{name: (_COUNTS, "at least 1") for name in BY_NAME if name.endswith(("_max", "_bytes"))},
 }
 ANYTHING_GOES = {
+    "alarms",
     "users",
     "tls_cert",
     "tls_key",

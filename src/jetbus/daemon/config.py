@@ -311,6 +311,9 @@ class Config(Limits):
         f"serve Radar, the bus in a browser, in a process beside the daemon; the flag alone means {RADAR}",
         alone=RADAR,
     )
+    alarms: Path | None = _setting(
+        None, Path, "FILE", "raise the alarms of this TOML file, in a process beside the daemon; needs a journal"
+    )
     announce: str | None = _setting(
         None,
         read_announced_name,

@@ -31,6 +31,7 @@ from typing import Any
 from jetbus.bus.bus import Bus
 from jetbus.bus.ports import Outcome
 from jetbus.daemon.admin import AdminMethods
+from jetbus.daemon.alarms_process import AlarmsProcess
 from jetbus.daemon.announcement import Announcement
 from jetbus.daemon.config import SETTINGS, TRANSPORTS, Address, AddressInUse, Config, ConfigError
 from jetbus.daemon.connection import BinaryConnection, Connection, StreamConnection, WebSocketConnection
@@ -40,6 +41,7 @@ from jetbus.daemon.journaling import Journaling
 from jetbus.daemon.logins import Logins
 from jetbus.daemon.metrics import REFRESH_S, Metrics, Page
 from jetbus.daemon.outbox import Flow
+from jetbus.daemon.peer_process import PeerProcess
 from jetbus.daemon.radar_process import RadarProcess
 from jetbus.daemon.tls import TlsServer
 from jetbus.daemon.turns import Turns
@@ -160,6 +162,8 @@ class Daemon:
         self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._socket_files: list[Path] = []
         self.radar: RadarProcess | None = None
+        self._beside: list[PeerProcess] = []
+        """Peers in processes of their own, Radar among them."""
         self._announcement: Announcement | None = None
         self._routes_timer: asyncio.TimerHandle | None = None
         self._stale_timer: asyncio.TimerHandle | None = None
@@ -201,7 +205,11 @@ class Daemon:
             if self.config.radar is not None:
                 self.radar = RadarProcess(self.config, self.listening, _bind("radar", self.config.radar))
                 self.listening["radar"] = self.radar.address
-                self.radar.start()
+                self._beside.append(self.radar)
+            if self.config.alarms is not None:
+                self._beside.append(AlarmsProcess(self.config, self.listening))
+            for process in self._beside:
+                process.start()
             if self.config.announce is not None:
                 self._announcement = Announcement(self.config, self.listening)
                 await asyncio.to_thread(self._announcement.start)
@@ -273,8 +281,8 @@ class Daemon:
             self._routes_timer.cancel()
         if self._announcement is not None:
             await asyncio.to_thread(self._announcement.stop)
-        if self.radar is not None:
-            await self.radar.stop()
+        for process in self._beside:
+            await process.stop()
         for server in self._servers:
             server.close()
         for handshake in self.handshakes:
