@@ -37,7 +37,7 @@ class BadEntry(ValueError):
 def read_entries(
     file: str | Path, kind: str, words: Words, *, most: int, instead: str, plural: str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the entries of a kind by name, at most ``most``; ``instead`` says what to do if there are more.
+    """Return the entries of a kind by name, at most ``most``; ``instead`` is the next step if there are more.
 
     ``words`` are the keys that an entry may have and their types, ``plural`` is the word of messages for entries.
     """

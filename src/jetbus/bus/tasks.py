@@ -153,7 +153,7 @@ class Place(Work[None]):
             self._room.give_back(self.address, self.size)
 
     def shrink(self, size: int) -> None:
-        """Give back the room beyond what the search really takes."""
+        """Give back the room that the search does not take."""
         if self.is_done and size < self.size:
             more, self.size = self.size - size, size
             self._room.give_back(self.address, more)

@@ -1,7 +1,7 @@
 """Effective time: recorded events in the order in which they were true.
 
-Journals are in the order in which things came, by ``ts``. An owner that could not be heard tells later what it missed
-to tell, as events ``past`` with the time that it gave each value, ``source_ts``. A reader of a history wants these
+Journals are in the order in which things came, by ``ts``. An owner that could not be heard reports its values later,
+as events ``past`` with the time that it gave each value, ``source_ts``. A reader of a history wants these
 *late* values where they belong. So every event has an effective time: that of the owner for late values, that of the
 daemon for all others.
 

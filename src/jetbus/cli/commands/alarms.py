@@ -287,7 +287,7 @@ def history(
     until: str | None,
     prefix: str,
 ) -> None:
-    """Print the recorded transitions of alarms: what happened, who acknowledged it, and why."""
+    """Print the recorded transitions of alarms, with user and reason of each acknowledgement."""
     wanted = None if where is None else read_rule(where)
     with Output(TRANSITION_COLUMNS, form, value="what") as out:
         for told in _read_transitions(bus, prefix, since, until):
