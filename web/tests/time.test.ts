@@ -128,13 +128,14 @@ describe("values at the cursor", () => {
     low: [0, null, 3],
     high: [5, null, 3],
     bad: [0, 0, 2],
+    late: [1, 0, 0],
     count: 9,
   };
   it("come with the extremes of their bucket, and are nothing in a gap", () => {
     const at = (instant: number | null) => describeAt({ source: "a", series, bands: null }, instant);
     expect([5, 10, 25, 30, null].map(at)).toEqual([
       "–",
-      "1 (0 to 5)",
+      "1 (0 to 5), came late",
       "–",
       "3, quality not good",
       "3, quality not good",
@@ -142,12 +143,12 @@ describe("values at the cursor", () => {
   });
   it("are the band that is in force", () => {
     const bands = [
-      { from: 10, value: '"auto"', isBad: false },
-      { from: 20, value: null, isBad: false },
-      { from: 30, value: "true", isBad: true },
+      { from: 10, value: '"auto"', isBad: false, isLate: false },
+      { from: 20, value: null, isBad: false, isLate: false },
+      { from: 30, value: "true", isBad: true, isLate: true },
     ];
     const at = (instant: number | null) => describeAt({ source: "a", series: null, bands }, instant);
-    expect([5, 15, 25, 35].map(at)).toEqual(["–", "auto", "–", "true, quality not good"]);
+    expect([5, 15, 25, 35].map(at)).toEqual(["–", "auto", "–", "true, quality not good, came late"]);
     expect(hasMarks({ source: "a", series: null, bands })).toBe(true);
     expect(hasMarks({ source: "a", series: null, bands: bands.slice(0, 2) })).toBe(false);
   });

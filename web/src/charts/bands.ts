@@ -8,6 +8,14 @@ import { indexAt } from "./range";
 /** Words for values whose owner does not vouch for them; charts mark these in red. */
 export const NOT_GOOD = "quality not good";
 
+/** Words for values that their owner could tell only later. */
+export const LATE = "came late";
+
+/** Return a value with the words for what is to be known of it. */
+export function mark(value: string, isBad: boolean, isLate: boolean): string {
+  return [value, ...(isBad ? [NOT_GOOD] : []), ...(isLate ? [LATE] : [])].join(", ");
+}
+
 /** Colours of lines and bands; the first is the accent. */
 export const SHADES = 6;
 
@@ -23,7 +31,7 @@ export function describeAt({ series, bands }: Loaded, at: number | null): string
           );
     const band = bands[index];
     if (!band || band.value === null) return "–";
-    return band.isBad ? `${showBand(band.value)}, ${NOT_GOOD}` : showBand(band.value);
+    return mark(showBand(band.value), band.isBad, band.isLate);
   }
   if (!series) return "–";
   const index = at === null ? series.time.length - 1 : indexAt(series.time, at);
@@ -33,7 +41,7 @@ export function describeAt({ series, bands }: Loaded, at: number | null): string
   const high = series.high[index] ?? last;
   const value =
     low === high ? showNumber(last) : `${showNumber(last)} (${showNumber(low)} to ${showNumber(high)})`;
-  return series.bad[index] ? `${value}, ${NOT_GOOD}` : value;
+  return mark(value, Boolean(series.bad[index]), Boolean(series.late[index]));
 }
 
 /** Return true if any value of a state is marked. */

@@ -9,7 +9,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { showInstant } from "../shared/format";
 import { instant } from "../shared/store";
-import { describeAt, hasMarks, NOT_GOOD, SHADES, shadeValues, showBand } from "./bands";
+import { describeAt, hasMarks, mark, NOT_GOOD, SHADES, shadeValues, showBand } from "./bands";
 import { type Band, exportAddress, type Loaded, loadHistory } from "./history";
 import { Plot } from "./plot";
 import { panRange, type Range, readShown, splitSource, writeShown, zoomRange } from "./range";
@@ -307,7 +307,7 @@ function Bands({ bands, name, range, onCursor, onZoom }: BandsProps) {
           return (
             <g key={band.from}>
               <rect class={`band shade-${shades.get(band.value)}`} x={x} y="2" width={width} height="22">
-                <title>{band.isBad ? `${showBand(band.value)}, ${NOT_GOOD}` : showBand(band.value)}</title>
+                <title>{mark(showBand(band.value), band.isBad, band.isLate)}</title>
               </rect>
               {band.isBad && <rect class="bad" x={x} y="26" width={width} height="4" />}
             </g>

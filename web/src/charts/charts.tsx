@@ -9,6 +9,7 @@ import { PathField } from "../shared/pathfield";
 import { liveTree, putInLink, status, view } from "../shared/store";
 import { Moment } from "../time/moment";
 import { METHOD } from "../tree/tree";
+import { LATE } from "./bands";
 import { HistoryChart } from "./chart";
 import { type HistoryEvent, loadEvents } from "./history";
 import type { Range } from "./range";
@@ -178,7 +179,7 @@ export function Events({ sources, range }: { sources: string[]; range: Range }) 
                   <Moment ts={event.ts} />
                 </td>
                 {sources.length > 1 && <td>{event.path}</td>}
-                <td class="quiet">{event.event}</td>
+                <td class="quiet">{event.late ? LATE : event.event}</td>
                 <td class="num mono">{event.event === "remove" ? "" : showValue(event.value as Json)}</td>
                 <td class="quiet">{event.peer ?? ""}</td>
               </tr>

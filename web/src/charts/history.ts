@@ -11,6 +11,8 @@ export interface Series {
   last: (number | null)[];
   /** Values of the bucket whose quality is not good. */
   bad: number[];
+  /** Values of the bucket that came late. */
+  late: number[];
   /** Points that the buckets stand for. */
   count: number;
 }
@@ -21,6 +23,8 @@ export interface Band {
   value: string | null;
   /** True if its quality is not good. */
   isBad: boolean;
+  /** True if a value of it came late. */
+  isLate: boolean;
 }
 
 /** What is known of one state in a range of time: a line of numbers, or bands of other values. */
@@ -73,6 +77,7 @@ async function loadSeries(
     high: column("max"),
     last: column("last"),
     bad: column("bad").map((one) => one ?? 0),
+    late: column("late").map((one) => one ?? 0),
     count: column("count").reduce((sum: number, one) => sum + (one ?? 0), 0),
   };
 }
@@ -82,10 +87,12 @@ async function loadBands(source: string, range: Range, signal: AbortSignal): Pro
   const from = Array.from(table.getChild("ts"), (one) => Number(one) / 1e6);
   const values = Array.from(table.getChild("value"), (value) => value as string | null);
   const bad = Array.from(table.getChild("bad"), Number);
+  const late = Array.from(table.getChild("late"), Number);
   return from.map((start, index) => ({
     from: Math.max(start, range.since),
     value: values[index] ?? null,
     isBad: (bad[index] ?? 0) > 0,
+    isLate: (late[index] ?? 0) > 0,
   }));
 }
 
@@ -104,6 +111,8 @@ export interface HistoryEvent {
   value: unknown;
   peer: string | null;
   detail?: string | null;
+  /** True for a value that came late. */
+  late?: boolean;
 }
 
 /** Load the newest events of some states in a range. */
@@ -118,7 +127,7 @@ export async function loadEvents(
     until: us(range.until),
     newest: "1",
     limit: String(limit),
-    events: "add,change,remove,set",
+    events: "add,change,remove,past,set",
   });
   for (const source of sources) params.append("path", splitSource(source).path);
   const response = await fetch(`api/events?${params}`, { signal });
