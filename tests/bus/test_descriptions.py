@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+import weakref
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from bus.test_record import RecordedEvents
 from jetbus.bus.bus import Bus
 from jetbus.bus.staleness import AT_ONCE, INVALID_MAX
 from jetbus.schema import write_time
+from jetbus.wire import lane
 from support.inmemory import Peer
 
 
@@ -39,6 +43,47 @@ def test_elements_without_a_description_share_it() -> None:
     assert one.description is other.description
     assert one.meta is None
     assert not hasattr(one, "__dict__")
+
+
+@pytest.mark.parametrize("check", [{}, {"check": "schema"}], ids=["described", "checked"])
+def test_elements_with_equal_schemas_share_a_description(check: dict[str, str]) -> None:
+    """A thousand sensors of one kind keep one schema; it is freed with the last of them."""
+    bus, owner, _ = make_bus()
+    schema = {"type": "number", "unit": f"m/s {check}"}
+    for path in ("s", "t"):
+        owner.notify("add", {"path": path, "value": 1, "schema": schema, **check})
+    owner.notify("add", {"path": "u", "value": 1, "schema": {"type": "number"}, **check})
+    one, same, other = (bus.tree.elements[path].description for path in ("s", "t", "u"))
+    assert one is same
+    assert other.schema != one.schema
+    owner.notify("change", {"path": "t", "schema": {"type": "number"}})
+    assert bus.tree.elements["t"].description is other
+    assert bus.tree.elements["s"].description is one
+    freed = weakref.ref(one)
+    del one, same, other
+    owner.notify("remove", {"path": "s"})
+    gc.collect()
+    assert freed() is None
+
+
+ELEMENT_BYTES_MAX = 360
+"""Measured: 342, with all places in the tree."""
+
+
+@pytest.mark.skipif(lane.compiled is None, reason="not compiled here")
+def test_an_element_takes_little_memory() -> None:
+    """A state takes no more than that, and nothing more if its schema is that of its neighbour."""
+    for schema in ({}, {"schema": {"unit": "m/s", "title": "the same for all of them"}}):
+        owner = Peer(Bus())
+        tracemalloc.start()
+        try:
+            for number in range(3000):
+                owner.notify("add", {"path": f"plant/area/{number:06}", "value": number, **schema})
+            gc.collect()
+            taken = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert taken / 3000 < ELEMENT_BYTES_MAX, (taken / 3000, schema)
 
 
 def test_meta_data_do_not_stay() -> None:

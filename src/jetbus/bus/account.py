@@ -41,6 +41,8 @@ VALUE_ROOM = 64
 """Length of a value that is part of ``ELEMENT_BYTES``."""
 ROOM_KEPT = 1024
 """Room for a value that is not given back when shorter values follow."""
+ROOM_MAX = (1 << 32) - 1
+"""Most room that is charged: no message is longer."""
 NODES_SHARED = 8
 """Nodes above an element that are not charged to it, because others are below them as well."""
 NODE_BYTES = 400
@@ -210,7 +212,7 @@ def measure_element(element: Element) -> int:
 
 def make_room(size: int) -> int:
     """Return the room for a value of this length: enough for the next one, which will be about as long."""
-    return max(VALUE_ROOM, size + size // 8)
+    return min(max(VALUE_ROOM, size + size // 8), ROOM_MAX)
 
 
 def measure_description(description: Description) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ _GOOD = b'"good"'
 _CHECK = b'"schema"'
 
 
-class Description(Struct, frozen=True):
+class Description(Struct, frozen=True, weakref=True):
     """All that an owner says of an element, apart from its value and access."""
 
     schema: bytes | None = None
@@ -56,6 +57,21 @@ UNDESCRIBED = Description()
 
 
 def describe(before: Description, schema: bytes) -> Description:
+    """Return a description with another schema; equal ones are one object, since many elements have the same schema."""
+    if before.others:
+        return _describe(before, schema)
+    key = schema, before.checks
+    description = _shared.get(key)
+    if description is None:
+        description = _shared[key] = _describe(before, schema)
+    return description
+
+
+_shared: WeakValueDictionary[tuple[bytes, bool], Description] = WeakValueDictionary()
+"""Descriptions without further members that elements have, by schema and ``checks``."""
+
+
+def _describe(before: Description, schema: bytes) -> Description:
     """Return a description with another schema. Only objects have members that the daemon acts on."""
     if not before.checks and b'"stale"' not in schema:
         return replace(before, schema=schema, stale_s=0.0)

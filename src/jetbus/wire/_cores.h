@@ -45,9 +45,12 @@ typedef struct {
     PyObject_HEAD
     unsigned char flags;
     char is_method, fetch_only;
-    PyObject *path, *path_json, *value, *owner, *audiences;
+    unsigned int room; /* 32 bits, as lengths of frames have */
+    PyObject *path;
+    PyObject *path_json; /* NULL if it is the path in quotation marks, as it nearly always is */
+    PyObject *value, *owner, *audiences;
     PyObject *access, *timeout_s, *description, *meta, *dialect;
-    Py_ssize_t number, room;
+    Py_ssize_t number;
 } ElementCore;
 
 typedef struct {
@@ -144,13 +147,57 @@ set_judged_bool(PyObject *self, PyObject *now, void *offset)
 
 static PyMemberDef element_members[] = {
     OBJECT(ElementCore, path),
-    OBJECT(ElementCore, path_json),
     OBJECT(ElementCore, value),
     {"number", T_PYSSIZET, offsetof(ElementCore, number), 0, NULL},
-    {"room", T_PYSSIZET, offsetof(ElementCore, room), 0, NULL},
+    {"room", T_UINT, offsetof(ElementCore, room), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
+/* The length of a path as JSON, which is put together anew each time: it would take as much memory as the path. */
+static Py_ssize_t
+path_json_bytes(const ElementCore *element)
+{
+    Py_ssize_t size = 0;
+    if (element->path_json != NULL)
+        return PyBytes_Size(element->path_json);
+    return PyUnicode_AsUTF8AndSize(element->path, &size) == NULL ? -1 : size + 2;
+}
+
+static char *
+add_path_json(char *at, const ElementCore *element)
+{
+    Py_ssize_t size;
+    if (element->path_json != NULL) {
+        size = PyBytes_Size(element->path_json);
+        memcpy(at, PyBytes_AsString(element->path_json), size);
+        return at + size;
+    }
+    const char *path = PyUnicode_AsUTF8AndSize(element->path, &size);
+    *at++ = '"';
+    memcpy(at, path, size);
+    at += size;
+    *at++ = '"';
+    return at;
+}
+
+static PyObject *
+get_path_json(PyObject *self, void *Py_UNUSED(closure))
+{
+    const ElementCore *element = (ElementCore *)self;
+    if (element->path == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "the element has no path yet");
+        return NULL;
+    }
+    if (element->path_json != NULL)
+        return Py_NewRef(element->path_json);
+    Py_ssize_t size = path_json_bytes(element);
+    PyObject *text = size < 0 ? NULL : PyBytes_FromStringAndSize(NULL, size);
+    if (text != NULL)
+        add_path_json(PyBytes_AsString(text), element);
+    return text;
+}
+
 static PyGetSetDef element_judged[] = {
+    {"path_json", get_path_json, NULL, NULL, NULL},
     JUDGED_BOOL(ElementCore, is_method),      JUDGED_BOOL(ElementCore, fetch_only),
     JUDGED_OBJECT(ElementCore, owner),        JUDGED_OBJECT(ElementCore, audiences),
     JUDGED_OBJECT(ElementCore, access),       JUDGED_OBJECT(ElementCore, timeout_s),
@@ -303,16 +350,22 @@ element_init(PyObject *self, PyObject *args, PyObject *keywords)
     PyObject *dialect = argument(args, 7, Py_None), *room = usual(self, USUAL_ROOM);
     int is_method = PyObject_IsTrue(argument(args, 4, Py_False));
     int fetch_only = PyObject_IsTrue(argument(args, 5, Py_False));
-    element->room = room == NULL ? -1 : PyLong_AsSsize_t(room);
+    unsigned long room_bytes = room == NULL ? 0 : PyLong_AsUnsignedLong(room);
     Py_XDECREF(room);
-    if (element->room < 0 || is_method < 0 || fetch_only < 0)
+    if (PyErr_Occurred())
         return -1;
+    element->room = (unsigned int)room_bytes;
     element->flags = 0;
     element->is_method = (char)is_method;
     element->fetch_only = (char)fetch_only;
     element->number = 0;
     replace_field(&element->path, Py_NewRef(PyTuple_GetItem(args, 0)));
-    replace_field(&element->path_json, Py_NewRef(PyTuple_GetItem(args, 1)));
+    Py_ssize_t path_bytes;
+    if (PyUnicode_AsUTF8AndSize(element->path, &path_bytes) == NULL)
+        return -1;
+    /* Escapes make it longer. */
+    PyObject *path_json = PyTuple_GetItem(args, 1);
+    replace_field(&element->path_json, PyBytes_Size(path_json) == path_bytes + 2 ? NULL : Py_NewRef(path_json));
     replace_field(&element->value, Py_NewRef(PyTuple_GetItem(args, 2)));
     replace_field(&element->owner, Py_NewRef(PyTuple_GetItem(args, 3)));
     replace_field(&element->access, Py_NewRef(argument(args, 6, Py_None)));

@@ -191,7 +191,7 @@ put(Call *call, SessionCore *session, PyObject *frame)
 static Py_ssize_t
 tail_bytes(const ElementCore *element, PyObject *value)
 {
-    return LITERAL_BYTES(TAIL_START) + PyBytes_Size(element->path_json) + LITERAL_BYTES(TAIL_MIDDLE) +
+    return LITERAL_BYTES(TAIL_START) + path_json_bytes(element) + LITERAL_BYTES(TAIL_MIDDLE) +
            PyBytes_Size(value) + LITERAL_BYTES(TAIL_END);
 }
 
@@ -199,7 +199,7 @@ static void
 add_tail(char *at, const ElementCore *element, PyObject *value)
 {
     at = ADD_LITERAL(at, TAIL_START);
-    at = ADD_OBJECT(at, element->path_json);
+    at = add_path_json(at, element);
     at = ADD_LITERAL(at, TAIL_MIDDLE);
     at = ADD_OBJECT(at, value);
     ADD_LITERAL(at, TAIL_END);
@@ -331,7 +331,8 @@ has_details(const Found *found)
 static int
 fits_room(const Lane *lane, const ElementCore *element, Py_ssize_t size)
 {
-    return size <= element->room && (element->room <= lane->limit[ROOM_KEPT] || size >= element->room / 4);
+    Py_ssize_t room = element->room;
+    return size <= room && (room <= lane->limit[ROOM_KEPT] || size >= room / 4);
 }
 
 /* Handle a change: 1 if it is done, 0 if it is one for Python, -1 with an error. */
@@ -378,14 +379,14 @@ encode_request(int framing, PyObject *id, const ElementCore *element, int is_set
     Py_ssize_t fixed = is_set ? LITERAL_BYTES("{\"id\":,\"method\":,\"params\":{\"value\":}}")
                               : LITERAL_BYTES("{\"id\":,\"method\":,\"params\":}");
     char *at;
-    Py_ssize_t size = fixed + PyBytes_Size(id) + PyBytes_Size(element->path_json) + (args.end - args.start);
+    Py_ssize_t size = fixed + PyBytes_Size(id) + path_json_bytes(element) + (args.end - args.start);
     PyObject *frame = new_frame(framing, size, &at);
     if (frame == NULL)
         return NULL;
     at = ADD_LITERAL(at, "{\"id\":");
     at = ADD_OBJECT(at, id);
     at = ADD_LITERAL(at, ",\"method\":");
-    at = ADD_OBJECT(at, element->path_json);
+    at = add_path_json(at, element);
     at = is_set ? ADD_LITERAL(at, ",\"params\":{\"value\":") : ADD_LITERAL(at, ",\"params\":");
     at = ADD_PART(at, &args);
     if (is_set)
