@@ -47,6 +47,8 @@ from support.wire import Closed, TcpWire
 
 OWNERS = 20
 ATTACK_S = 3.0
+ATTACKERS = "127.0.0.2"
+"""Address of the attackers: what one address may have is limited, and healthy peers of an address share that."""
 CHANGES_PER_S = 500
 PROBE_EVERY_S = 0.02
 PROBE_WITHIN_S = 10.0
@@ -216,7 +218,7 @@ async def be_stuck(address: Address, life_s: float) -> None:
 
 async def attack(name: str, daemon: Daemon) -> None:
     """Attack the daemon for a while from a process of its own, which takes no time from the healthy peers here."""
-    process = siege.start(daemon.address("tcp"), daemon.address("ws"), ATTACK_S, [name])
+    process = siege.start(daemon.address("tcp"), daemon.address("ws"), ATTACK_S, [name], ATTACKERS)
     try:
         await asyncio.sleep(ATTACK_S)
     finally:

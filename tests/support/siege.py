@@ -1,6 +1,6 @@
 """Attacks on a daemon by peers that have not logged in: each is a function that goes on until a deadline.
 
-    python tests/support/siege.py HOST:PORT WS_HOST:PORT SECONDS NAME...
+    python tests/support/siege.py HOST:PORT WS_HOST:PORT SOURCE SECONDS NAME...
 
 runs the named attacks, each in a thread of its own, in a process of their own. ``Healthy`` is the peer that must not
 notice: it sets a state over and over, and both the owner and a watcher see each value.
@@ -31,10 +31,11 @@ STATES = 20_000
 
 
 class Target(NamedTuple):
-    """Addresses of a daemon and the instant at which an attack ends."""
+    """Addresses of a daemon, that of the attackers, and the instant at which an attack ends."""
 
     tcp: tuple[str, int]
     ws: tuple[str, int]
+    source: str
     deadline: float
 
     @property
@@ -81,7 +82,7 @@ def _persist(target: Target, act: Callable[[AttackConnection], None]) -> None:
     """Do something on a connection again and again, and connect anew whenever the daemon has closed it."""
     while not target.is_over:
         try:
-            line = AttackConnection(target.tcp)
+            line = AttackConnection(target.tcp, target.source)
         except OSError:
             time.sleep(0.01)
             continue
@@ -134,7 +135,7 @@ def many_fetches_then_gone(target: Target) -> None:
     """Fetch everything fifty times, then close; and again."""
     while not target.is_over:
         with contextlib.suppress(OSError):
-            line = AttackConnection(target.tcp)
+            line = AttackConnection(target.tcp, target.source)
             for number in range(50):
                 line.send({"method": "fetch", "params": {"id": number, "path": {"startsWith": "plant/"}}})
             line.send({"id": "end", "method": "info", "params": {}})
@@ -279,7 +280,7 @@ def held_half_frames(target: Target) -> None:
     lines: list[AttackConnection] = []
     while not target.is_over:
         with contextlib.suppress(OSError):
-            line = AttackConnection(target.tcp)
+            line = AttackConnection(target.tcp, target.source)
             line.sock.sendall(data)
             lines.append(line)
         if len(lines) > 30:
@@ -291,7 +292,7 @@ def websockets(target: Target) -> None:
     """Open WebSocket connections and leave them, after whole and after half handshakes."""
     while not target.is_over:
         for data in (WS_HANDSHAKE[:70], WS_HANDSHAKE, WS_HANDSHAKE + WS_PING * 5000):
-            with contextlib.suppress(OSError), socket.create_connection(target.ws, 10) as sock:
+            with contextlib.suppress(OSError), socket.create_connection(target.ws, 10, (target.source, 0)) as sock:
                 sock.settimeout(1.0)
                 sock.sendall(data)
 
@@ -405,10 +406,12 @@ def p99(sorted_s: list[float]) -> float:
     return sorted_s[min(len(sorted_s) - 1, int(len(sorted_s) * 0.99))]
 
 
-def start(tcp: tuple[str, int], ws: tuple[str, int], seconds: float, names: list[str]) -> subprocess.Popen[bytes]:
-    """Run attacks in a process of their own."""
+def start(
+    tcp: tuple[str, int], ws: tuple[str, int], seconds: float, names: list[str], source: str = "127.0.0.1"
+) -> subprocess.Popen[bytes]:
+    """Run attacks in a process of their own, which connects from an address."""
     addresses = [f"{host}:{port}" for host, port in (tcp, ws)]
-    return subprocess.Popen([sys.executable, str(Path(__file__)), *addresses, str(seconds), *names])
+    return subprocess.Popen([sys.executable, str(Path(__file__)), *addresses, source, str(seconds), *names])
 
 
 def _main() -> None:
@@ -416,12 +419,13 @@ def _main() -> None:
     # measure the scheduler: so they get what those two leave, which still keeps the daemon busy.
     os.nice(19)
     tcp, ws = ((host, int(port)) for host, _, port in (where.rpartition(":") for where in sys.argv[1:3]))
-    target = Target(tcp, ws, time.monotonic() + float(sys.argv[3]))
-    threads = [threading.Thread(target=ATTACKS[name], args=(target,), daemon=True) for name in sys.argv[4:]]
+    source, seconds = sys.argv[3], float(sys.argv[4])
+    target = Target(tcp, ws, source, time.monotonic() + seconds)
+    threads = [threading.Thread(target=ATTACKS[name], args=(target,), daemon=True) for name in sys.argv[5:]]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(float(sys.argv[3]) + 5)
+        thread.join(seconds + 5)
 
 
 if __name__ == "__main__":
