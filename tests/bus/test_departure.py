@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetbus.bus.audiences import Audience
 from jetbus.bus.bus import Bus
 from jetbus.bus.limits import Limits
 from jetbus.bus.session import Session
@@ -134,3 +135,22 @@ def test_a_peer_with_many_fetches_leaves_in_steps(bus: Bus, chores: list[Iterato
     assert len(bus.fetches) == 1
     owner.notify("change", {"path": "p49", "value": "after"})
     assert [event["value"] for event in staying.events()] == ["after"]
+
+
+@pytest.mark.parametrize("rule", [{"contains": "p"}, {"startsWith": "p"}, {"equals": "p"}])
+def test_a_fetch_among_many(bus: Bus, rule: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch starts and ends without a look at each of the others, however many there are of its kind."""
+    peer, compared = Peer(bus), 0
+    for number in range(500):
+        peer.notify("fetch", {"id": number, "path": rule})
+
+    def compare(audience: Audience, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return audience is other
+
+    monkeypatch.setattr(Audience, "__eq__", compare, raising=False)
+    peer.notify("fetch", {"id": "last", "path": rule})
+    peer.notify("unfetch", {"id": "last"})
+    assert len(bus.fetches) == 500
+    assert compared < 10

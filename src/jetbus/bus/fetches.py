@@ -44,6 +44,9 @@ from jetbus.wire.notifications import encode_head, encode_sorted_changes, encode
 if TYPE_CHECKING:
     from jetbus.bus.bus import Bus
 
+Bucket = dict[Audience, None]
+"""Audiences of equal places in the index, in the order of their fetches; one of thousands leaves at once."""
+
 
 class FetchOptions(NamedTuple):
     """Options of a fetch that are not part of its rule, which has the sorting."""
@@ -69,10 +72,10 @@ class Fetches:
         self._pattern_steps = pattern_steps
         self.audiences: dict[object, Audience] = {}
         """All audiences by their key."""
-        self._exact: dict[str, list[Audience]] = {}
-        self._prefixes: dict[int, dict[str, list[Audience]]] = {}
-        self._others: list[Audience] = []
-        self._costly: list[Audience] = []
+        self._exact: dict[str, Bucket] = {}
+        self._prefixes: dict[int, dict[str, Bucket]] = {}
+        self._others: Bucket = {}
+        self._costly: Bucket = {}
         """Audiences whose tests can take exponential time, and whose steps are therefore limited."""
         self._views: dict[tuple[Auth | None, str], NodeView] = {}
         """Nodes as the audiences that include nodes know them, by user and separators."""
@@ -106,15 +109,15 @@ class Fetches:
     def watch(self, preparation: Preparation) -> None:
         """Pass new elements to a preparation, as if it were an audience."""
         self._preparations += 1
-        for place in self._find_lists(preparation.rule, make=True):
-            place.append(cast(Audience, preparation))
+        for bucket in self._find_buckets(preparation.rule, make=True):
+            bucket[cast(Audience, preparation)] = None
 
     def unwatch(self, preparation: Preparation) -> None:
         """Pass no more elements to a preparation."""
         self._preparations -= 1
-        for place in self._find_lists(preparation.rule):
-            place.remove(cast(Audience, preparation))
-        self._remove_empty_lists(preparation.rule)
+        for bucket in self._find_buckets(preparation.rule):
+            del bucket[cast(Audience, preparation)]
+        self._remove_empty_buckets(preparation.rule)
 
     @staticmethod
     def _admit(session: Session, fetch_id: bytes, audience: Audience) -> None:
@@ -215,8 +218,8 @@ class Fetches:
             audience.matched = set(matching)
         self.audiences[audience.key] = audience
         self._daemon_watchers += audience.rule.sees_daemon
-        for place in self._find_lists(audience.rule, make=True):
-            place.append(audience)
+        for bucket in self._find_buckets(audience.rule, make=True):
+            bucket[audience] = None
         if audience.has_nodes:
             self._enter_view(audience)
         finish(_update_audiences(elements, lambda before: (*before, audience)))
@@ -228,9 +231,9 @@ class Fetches:
     def _delist(self, audience: Audience) -> None:
         del self.audiences[audience.key]
         self._daemon_watchers -= audience.rule.sees_daemon
-        for place in self._find_lists(audience.rule):
-            place.remove(audience)
-        self._remove_empty_lists(audience.rule)
+        for bucket in self._find_buckets(audience.rule):
+            del bucket[audience]
+        self._remove_empty_buckets(audience.rule)
         if audience.has_nodes:
             self._leave_view(audience)
 
@@ -252,19 +255,19 @@ class Fetches:
         if not view.audiences:
             del self._views[audience.auth, audience.separators]
 
-    def _find_lists(self, rule: Rule, *, make: bool = False) -> list[list[Audience]]:
-        """Return the lists of the index that audiences with this rule belong to."""
+    def _find_buckets(self, rule: Rule, *, make: bool = False) -> list[Bucket]:
+        """Return the buckets of the index that audiences with this rule belong to."""
         if rule.exact_paths is not None:
             if make:
-                return [self._exact.setdefault(path, []) for path in rule.exact_paths]
+                return [self._exact.setdefault(path, {}) for path in rule.exact_paths]
             return [self._exact[path] for path in rule.exact_paths]
         if rule.prefix:
             if make:
-                return [self._prefixes.setdefault(len(rule.prefix), {}).setdefault(rule.prefix, [])]
+                return [self._prefixes.setdefault(len(rule.prefix), {}).setdefault(rule.prefix, {})]
             return [self._prefixes[len(rule.prefix)][rule.prefix]]
         return [self._costly if rule.has_back_references else self._others]
 
-    def _remove_empty_lists(self, rule: Rule) -> None:
+    def _remove_empty_buckets(self, rule: Rule) -> None:
         if rule.exact_paths is not None:
             for path in rule.exact_paths:
                 if not self._exact[path]:
