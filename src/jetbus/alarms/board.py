@@ -94,6 +94,8 @@ class AlarmBoard:
     ) -> None:
         self._alarms = {alarm.name: alarm for alarm in alarms}
         self._entries: dict[AlarmKey, _Entry] = {}
+        self._shelved: dict[AlarmKey, _Entry] = {}
+        """Those that are shelved: every event asks when the next time is over."""
         self._on_transition = on_transition
         self._shelve_s_max = shelve_s_max
 
@@ -151,11 +153,11 @@ class AlarmBoard:
     @property
     def next_end_us(self) -> int | None:
         """The instant at which the next alarm is no longer shelved."""
-        return min((one.until_us for one in self._entries.values() if one.until_us is not None), default=None)
+        return min((one.until_us for one in self._shelved.values() if one.until_us is not None), default=None)
 
     def advance(self, now_us: int) -> None:
         """End the shelving of alarms whose time is over."""
-        due = [one for one in self._entries.values() if one.until_us is not None and one.until_us <= now_us]
+        due = [one for one in self._shelved.values() if one.until_us is not None and one.until_us <= now_us]
         for entry in due:
             self._act(entry, _ENDED[entry.state], now_us, {"note": "the time is over"})
 
@@ -224,13 +226,21 @@ class AlarmBoard:
         if following is None:
             return False
         entry.state = following
-        entry.until_us = None
+        self._set_end(entry, None)
         return True
+
+    def _set_end(self, entry: _Entry, until_us: int | None) -> None:
+        """Note until when an alarm is shelved, None if it is not."""
+        entry.until_us = until_us
+        if until_us is None:
+            self._shelved.pop((entry.alarm.name, entry.path), None)
+        else:
+            self._shelved[entry.alarm.name, entry.path] = entry
 
     def _act(self, entry: _Entry, act: Act, now_us: int, about: JsonObject, until_us: int | None = None) -> bool:
         if not self._step(entry, act, entry.raised_us):
             return False
-        entry.until_us = until_us
+        self._set_end(entry, until_us)
         self._log(entry, now_us, {"what": act.value, **about})
         return True
 
@@ -268,7 +278,7 @@ class AlarmBoard:
             key = alarm.name, str(told["path"])
             entry = self._find(*(alarm, key[1]))
             entry.state, entry.newest = AlarmState(str(told["state"])), told
-            entry.until_us = read_instant(str(told["until"])) if "until" in told else None
+            self._set_end(entry, read_instant(str(told["until"])) if "until" in told else None)
             if told["what"] in _OF_SIGNAL:
                 is_raised = told["what"] == "raised"
                 entry.raised_us = read_instant(str(told["raised_at"])) if is_raised else None

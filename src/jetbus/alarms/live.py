@@ -209,6 +209,8 @@ class _Watching:
         self._clock_us, self._clock_s = 0, 0.0
         """An instant of the journal, and of the loop when it was told."""
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_us: int | None = None
+        """The instant that the timer is set for."""
         self._counting: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
         self._position: JsonObject | None = None
@@ -422,12 +424,15 @@ class _Watching:
         return self._clock_us + round((asyncio.get_running_loop().time() - self._clock_s) * 1e6)
 
     def _arm(self) -> None:
-        """Set the timer for the next end of a hold time, or of shelving."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Set the timer for the next end of a hold time, or of shelving, if it is another one than before."""
         due = [self._signals.next_due_us if self._signals else None, self._board.next_end_us]
         soonest = min((one for one in due if one is not None), default=None)
+        if self._timer is not None:
+            if soonest == self._armed_us:
+                return
+            self._timer.cancel()
+            self._timer = None
+        self._armed_us = soonest
         if soonest is not None:
             wait_s = max((soonest - self._now_us()) / 1e6, 0.0)
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
