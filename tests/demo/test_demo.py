@@ -142,6 +142,16 @@ def test_nonsense_is_not_called(peer: jetbus.Peer, path: str, args: list[Any]) -
         peer.call(path, *args)
 
 
+def test_alarms_are_raised_live(peer: jetbus.Peer) -> None:
+    """Alarms are raised beside the daemon, and can be acknowledged."""
+    peer.set("plant/heater/setpoint_c", 80.0)
+    for path, told in peer.get_all("alarms/active/**").items():
+        assert told["state"] in ("unacknowledged", "acknowledged", "returned"), path
+    peer.call("alarms/ack", path="plant/**", note="seen")
+    active = peer.get_all("alarms/active/**").values()
+    assert [told for told in active if told["state"] == "returned"] == []
+
+
 def test_the_past_is_there(peer: jetbus.Peer) -> None:
     """The demo's bus is recorded, under the name of the demo."""
     events = peer.fetch("plant/tank/level_percent", since="-1h", policy="every")
@@ -413,7 +423,7 @@ def test_courses_have_a_scale(course: list[float], drawn: str) -> None:
 def test_tips_stay() -> None:
     """The tips of Spark come after those that were there already, once it is ready."""
     demo = SimpleNamespace(
-        jetd=SimpleNamespace(journal="log", url="jet://localhost"),
+        jetd=SimpleNamespace(journal="log", has_alarms=True, url="jet://localhost"),
         analysis=SimpleNamespace(phase=AnalysisPhase.STARTING),
     )
     before = list_tips(cast(Any, demo), is_default=True)

@@ -12,7 +12,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,11 @@ from jetbus.demo.analysis import Analysis
 from jetbus.demo.jetd import Jetd
 from jetbus.demo.model import BusModel
 from jetbus.demo.plant import PlantOwner
+from jetbus.errors import JetError
 from jetbus.peer import PeerAsync
+
+ALARMS_WITHIN_S = 10.0
+"""Longest wait for the process of the alarms."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,10 @@ async def run_demo(*, spark: bool = True) -> AsyncIterator[Demo]:
         peer = await stack.enter_async_context(PeerAsync(jetd.url, name="demo"))
         model = BusModel(analysis)
         await model.start(peer)
+        if jetd.has_alarms:
+            # Commands that are suggested from now on ask for them.
+            with suppress(TimeoutError, JetError):
+                await peer.wait_for("alarms/position", timeout_s=ALARMS_WITHIN_S)
         yield Demo(folder, jetd, owner, analysis, model, peer, simulation)
 
 

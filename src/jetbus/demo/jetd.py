@@ -16,6 +16,8 @@ SKIPPED = "spark/rollups/** => skip"
 # Unix sockets have fixed names, so a second daemon does without them, while it can have any free port.
 FREE_PORTS = ("--tcp", "localhost:0", "--ws", "localhost:0", "--binary", "localhost:0")
 NO_SOCKETS = ("--unix", "off", "--binary-unix", "off")
+ALARMS = Path(__file__).with_name("alarms.toml")
+ALARMS_NEED = ("sqlglot", "pyarrow")
 RADAR_NEEDS = ("starlette", "uvicorn", "numpy", "pyarrow")
 
 
@@ -44,6 +46,11 @@ class Jetd:
         """Address of the bus in a browser; None if the packages of Radar are not installed."""
         return self.listens.get("radar")
 
+    @property
+    def has_alarms(self) -> bool:
+        """True if alarms are raised beside the daemon."""
+        return self.journal is not None and all(map(importlib.util.find_spec, ALARMS_NEED))
+
     @classmethod
     async def start(cls, folder: Path) -> Jetd:
         """Start a daemon and wait until it is ready; its journal and log are in the folder."""
@@ -65,9 +72,11 @@ class Jetd:
     @classmethod
     async def _start(cls, folder: Path, *where: str, is_usual: bool) -> Jetd:
         journal = folder / "journal" if importlib.util.find_spec("pyarrow") else None
-        journal_options = (
+        journal_options: tuple[str, ...] = (
             () if journal is None else ("--journal", str(journal), "--journal-bus", BUS, "--journal-rules", SKIPPED)
         )
+        if journal is not None and all(map(importlib.util.find_spec, ALARMS_NEED)):
+            journal_options += ("--alarms", str(ALARMS))
         words = (*where, *journal_options, "--log-level", "warning")
         child = await ChildProcess.start("jetbus.daemon.main", *words, log=folder / "jetd.log")
         try:

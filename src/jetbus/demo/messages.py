@@ -38,6 +38,7 @@ TIPS = (
     Tip("jet history plant/tank/level_percent --since -1m --plot", "chart from the journal", "journal"),
     Tip("jet watch 'spark/alarms/**'", "alarms raised by Spark", "spark"),
     Tip("jet call spark/query/sql -s 'select alarm, what, ts from alarms' --timeout 60s", "query Spark", "spark"),
+    Tip("jet get alarms/counts", "alarms; see jet alarms ls, and ack", "alarms"),
     Tip("jet top", "the busiest paths"),
     Tip("jet tree plant", "all states and methods"),
     Tip("jet get 'plant/pump/*/speed_rpm'", "the speed of each pump"),
@@ -68,6 +69,7 @@ def list_tips(demo: Demo, *, is_default: bool) -> list[tuple[str, str]]:
     has = {
         "bus": True,
         "journal": demo.jetd.journal is not None,
+        "alarms": demo.jetd.has_alarms,
         "spark": demo.analysis.phase is AnalysisPhase.PUBLISHING,
     }
     # Those that need Spark come last, so that nothing moves or goes away while a user reads.
