@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from jetbus.alarms.definitions import Alarm
+from jetbus.alarms.definitions import PRIORITIES, Alarm
 from jetbus.alarms.lifecycle import Act, AlarmState, Known, step
 from jetbus.alarms.signals import Signal
 from jetbus.errors import Invalid
@@ -67,6 +67,7 @@ class _Entry:
         told: JsonObject = {
             "state": self.state.value,
             "priority": about.priority,
+            "rank": PRIORITIES.index(about.priority) + 1,
             "severity": about.severity,
             "group": about.group,
             "since": self.newest["at"],
