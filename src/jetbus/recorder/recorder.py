@@ -9,7 +9,9 @@ is null. Otherwise the journal is like that of a daemon, with the same readers.
 The tree in the journal must always be what the recorder last saw on the bus:
 
     begins, or continues a closed journal    start, then an add for every element
-    loses the connection and reconnects      gap, then the differences: elements added, changed, removed meanwhile
+    loses the connection and reconnects      the differences: elements added, changed, removed meanwhile; then what it
+                                             missed, from the daemon's journal, as values of the past. If the daemon has
+                                             none, a gap and the differences
     was killed                               gap since the last event, then the differences
     had to drop events because of the disk   gap, then a new fetch and the differences
     stops                                    stop; from then on nothing is known
@@ -36,6 +38,7 @@ from jetbus import journal
 from jetbus.errors import JetError
 from jetbus.journal import Densities, Settings, Writer
 from jetbus.journal.instants import read_instant, wall_clock_us, write_instant
+from jetbus.journal.sampling import EVERY
 from jetbus.journal.source import open_folder
 from jetbus.journal.writer import WriterStats
 from jetbus.json_types import Json, JsonObject
@@ -43,6 +46,7 @@ from jetbus.loops import run, until_stopped
 from jetbus.peer.aio import FetchAsync, PeerAsync
 from jetbus.peer.events import Event
 from jetbus.peer.values import Blob, encode_value
+from jetbus.recorder.journal_behind import JournalBehind
 from jetbus.rules import Rule
 from jetbus.rules import rule as make_rule
 
@@ -102,6 +106,8 @@ class Recorder:
         """Elements of the previous tree in the journal that the bus has not confirmed yet."""
         self._schemas: JsonObject = {}
         """Schemas of the elements that have one."""
+        self._behind = JournalBehind(self._peer, self._rule)
+        self._filling: asyncio.Task[None] | None = None
         self._lost_us = 0
         """Instant at which the connection was lost; 0 while it exists."""
         self._missed = False
@@ -125,6 +131,7 @@ class Recorder:
             self._flushing = asyncio.create_task(self._flush_regularly())
             await self._fetch.ready()
             self._record_vanished()
+            await self._behind.open()
             await self.commit()
         except BaseException as problem:
             await self.stop(f"{problem}" or type(problem).__name__)
@@ -161,15 +168,15 @@ class Recorder:
                 async with asyncio.timeout(CATCH_UP_S):
                     await self._peer.info()  # its response comes after all events in flight
         await self._peer.close()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in filter(None, [self._watching, self._filling]):
+            task.cancel()
         self._due.set()
         await asyncio.gather(*filter(None, [self._flushing]), return_exceptions=True)
         await self._run_in_thread(int)  # a journal may be opening in the thread
         if self._writer is not None:
             self._begin_turn()
-            if self._lost_us:
-                self._on_return()
+            if self._lost_us or self._behind.is_missing:
+                self._record_gap("the connection was lost", self._lost_us or wall_clock_us())
             detail = self._detail | ({"reason": reason} if reason else {})
             self._writer.append("stop", detail=msgspec.json.encode(detail))
             await self._run_in_thread(self._writer.close)
@@ -213,7 +220,7 @@ class Recorder:
         self._record_vanished()
 
     def _fetch_all(self) -> FetchAsync:
-        return self._peer.fetch(self._rule, self._record_event, policy="every", schema=True, meta=True)
+        return self._peer.fetch(self._rule, self._record_event, policy="every", schema=True, meta=True, recorded=True)
 
     # -- state
 
@@ -263,6 +270,7 @@ class Recorder:
 
     def _record_event(self, event: Event) -> None:
         self._begin_turn()
+        self._behind.note(event)
         if self._unconfirmed and (before := self._unconfirmed.pop(event.path, None)) is not None:
             self._record_difference(event, before)
         else:
@@ -328,12 +336,44 @@ class Recorder:
 
     def _on_loss(self) -> None:
         self._lost_us = self._lost_us or wall_clock_us()
+        self._behind.lose()
 
     def _on_return(self) -> None:
         since_us, self._lost_us = self._lost_us, 0
-        if self._fetch is not None:
+        if self._fetch is None:
+            return
+        if self._behind.is_known:
+            if self._filling is not None:
+                self._filling.cancel()  # what it has not read is read again
+            self._filling = asyncio.create_task(self._fill(since_us))
+        else:
             self._begin_turn()
             self._record_gap("the connection was lost", since_us)
+
+    async def _fill(self, since_us: int) -> None:
+        """Record what the daemon's journal has of the time without a connection; a gap if it cannot be read."""
+        latest: dict[str, int] = {}
+        try:
+            async for rows in self._behind.read_missed():
+                self._begin_turn()
+                for row in rows:
+                    self._record_missed(row, latest)
+        except (JetError, journal.JournalError):
+            if self._peer.connected:  # else the next connection has it read
+                self._begin_turn()
+                self._record_gap("the connection was lost", since_us)
+
+    def _record_missed(self, row: dict[str, Any], latest: dict[str, int]) -> None:
+        """Record an event of the daemon's journal as a value of the past; ``latest`` has the last time of each path."""
+        if row["kind"] != "state" or row["value"] is None or self._densities.of(row["path"]) is not EVERY:
+            return
+        quality = row["quality"]
+        if quality is not None:
+            quality = quality.encode() if quality.startswith("{") else msgspec.json.encode(quality)
+        # Events of one turn of the daemon have one instant there; path and time must identify a value here.
+        at_us = read_instant(row["source_ts"] or row["ts"])
+        at_us = latest[row["path"]] = max(at_us, latest.get(row["path"], 0) + 1)
+        self._open_writer.append_described(row["path"], row["value"].encode(), "", at_us, quality, True)
 
     # -- writing
 
