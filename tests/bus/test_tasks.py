@@ -39,7 +39,8 @@ def test_another_address_need_not_wait(searches: Searches) -> None:
     attackers = [searches.ask("attacker", 20) for _ in range(10)]
     assert searches.entered == attackers[:2]
     assert searches.waited["searches"] == 8
-    assert searches.ask("healthy", 50).is_done
+    assert searches.ask("healthy", 90).is_done
+    assert not searches.ask("another", 30).is_done
 
 
 def test_addresses_take_turns(searches: Searches) -> None:
@@ -61,10 +62,10 @@ def test_a_search_larger_than_the_room(searches: Searches) -> None:
 
 def test_room_that_is_not_needed(searches: Searches) -> None:
     """A search that was estimated too large gives back what it does not need, once, and the rest at its end."""
-    large, small = searches.ask("a", 10 * MOST), searches.ask("b", MOST - 10)
+    large, small = searches.ask("a", 10 * MOST), searches.ask("b", MOST + 30)
     large.shrink(10)
     large.shrink(10 * MOST)
     assert small.is_done
-    assert not searches.ask("c", 1).is_done
+    assert not searches.ask("c", 20).is_done
     large.leave()
     assert searches.entered[-1].address == "c"

@@ -46,7 +46,7 @@ SMALL_SEARCH, SMALL_BYTES = 1_000, 1 << 20
 """Number of elements up to which a form needs no room, unless they are larger than that."""
 FOUND_BYTES = 300
 """Bytes that a form keeps for an element, besides its text, alone and as a part of its answer."""
-TEXT_BYTES = 128
+TEXT_BYTES = 64
 """Bytes of the text of an element, besides those that its account has for a long path or value."""
 NARROW = 500
 """Number of positions of a sorted request up to which only the visible entries are encoded, in the last step."""

@@ -61,8 +61,8 @@ class Room:
     """Room for long searches: a limit for the bytes that all of them have found so far, and not sent yet.
 
     A search that finds no room waits, in the order of arrival; addresses take turns. Several searches of one address
-    have at most half of the room, so that the first one of another address need not wait for them. A search that is
-    larger than the whole room takes all of it.
+    have at most half of the room, and the first one of an address may exceed the room by half, so that it need not wait
+    for those of another address. A search that is larger than the whole room takes all of it.
     """
 
     def __init__(self, most: Callable[[], int], count_wait: Callable[[], None]) -> None:
@@ -110,7 +110,8 @@ class Room:
             place, own = places[0], self._used[address]
             if own and own + place.size > most // 2:
                 continue  # its address must not keep others waiting
-            if (used and used + place.size > most) or (only is not None and place is not only):
+            room = most if own else most + most // 2
+            if (used and used + place.size > room) or (only is not None and place is not only):
                 return None
             places.popleft()
             del self._waiting[address]
