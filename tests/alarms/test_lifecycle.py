@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jetbus.alarms import Alarm
-from jetbus.alarms.board import AlarmBoard, AlarmTarget
+from jetbus.alarms.board import CHATTERING, AlarmBoard, AlarmTarget
 from jetbus.alarms.lifecycle import Act, AlarmState, Known, step
 from jetbus.alarms.signals import Signal
 from jetbus.errors import Invalid
@@ -170,10 +170,39 @@ def test_what_is_published_of_an_alarm() -> None:
     assert (log[2]["what"], log[2]["note"], log[2]["state"]) == ("comment", "valve closed", "acknowledged")
     assert board.count() == {
         "active": 1,
+        "chattering": 0,
         "state": {"acknowledged": 1},
         "priority": {"high": 1},
         "group": {"heat": 1},
     }
+
+
+def test_an_alarm_that_chatters() -> None:
+    """An alarm that is raised again and again is marked and counted, also by the next process, until it is quiet."""
+    log: list[Any] = []
+    board = AlarmBoard(ALARMS, lambda _key, told: log.append(told))
+    minute_us = 60_000_000
+    for number in range(CHATTERING):
+        for what in ("raised", "cleared"):
+            at_us = number * minute_us
+            board.signal(Signal(ALARMS[0], "p/a", what, at_us, 1, 90, "Cel", at_us), at_us)
+    raised = [told for told in log if told["what"] == "raised"]
+    assert [(told["count"], told.get("chattering")) for told in raised] == [
+        (1, None),
+        (2, None),
+        (3, None),
+        (4, None),
+        (5, True),
+    ]
+    assert board.count()["chattering"] == 1
+    board = AlarmBoard(ALARMS, lambda _key, told: log.append(told))
+    board.restore(list(log))
+    told = board.describe(("hot", "p/a"))
+    assert told is not None
+    assert (told["state"], told["count"], told["chattering"]) == ("returned", 5, True)
+    later_us = 60 * minute_us
+    board.signal(Signal(ALARMS[0], "p/a", "raised", later_us, 2, 90, "Cel", later_us), later_us)
+    assert (log[-1]["count"], log[-1].get("chattering")) == (1, None)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

@@ -7,7 +7,7 @@ recorded; the board can be made again from its transitions. There is no I/O here
 from __future__ import annotations
 
 import string
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,6 +25,11 @@ AlarmKey = tuple[str, str]
 """Name of an alarm, and path."""
 SHELVE_S_MAX = 8 * 3600.0
 """Longest time for which an alarm is shelved, unless the command says otherwise."""
+CHATTER_S = 600.0
+CHATTERING = 5
+"""An alarm chatters if it was raised so often within ``CHATTER_S``."""
+RAISINGS_MAX = 1000
+"""Times that are remembered of one alarm; one that was raised more often is counted so often."""
 NOTE_CHARS_MAX = 1000
 """Characters of a note, of a name or of a filled-in message."""
 _OF_SIGNAL = {"raised": Act.RAISE, "cleared": Act.CLEAR}
@@ -56,6 +61,8 @@ class _Entry:
         self.value: Json = None
         self.unit: str | None = None
         self.message = ""
+        self.raised_count = 0
+        """How often it was raised within ``CHATTER_S``, counted when it was raised last."""
 
     @property
     def is_over(self) -> bool:
@@ -73,6 +80,8 @@ class _Entry:
             "since": self.newest["at"],
             "raised_at": None if self.raised_us is None else write_instant(self.raised_us),
             "until": None if self.until_us is None else write_instant(self.until_us),
+            "count": self.raised_count or None,
+            "chattering": self.raised_count >= CHATTERING or None,
             "value": self.value,
             "unit": self.unit,
             "message": self.message,
@@ -95,6 +104,8 @@ class AlarmBoard:
     ) -> None:
         self._alarms = {alarm.name: alarm for alarm in alarms}
         self._entries: dict[AlarmKey, _Entry] = {}
+        self._raisings: dict[AlarmKey, deque[int]] = {}
+        """When alarms were raised within ``CHATTER_S``, normal ones included."""
         self._shelved: dict[AlarmKey, _Entry] = {}
         """Those that are shelved: every event asks when the next time is over."""
         self._on_transition = on_transition
@@ -115,13 +126,18 @@ class AlarmBoard:
 
     def count(self) -> JsonObject:
         """Return the numbers of alarms by state, by priority and by group, the normal ones left out."""
+        newest_us = max((times[-1] for times in self._raisings.values()), default=0)
+        # Here, because it is called regularly: alarms that were quiet for long are forgotten.
+        for key in [key for key, times in self._raisings.items() if times[-1] < newest_us - CHATTER_S * 1e6]:
+            del self._raisings[key]
         active = [entry for entry in self._entries.values() if entry.state is not AlarmState.NORMAL]
         counts: JsonObject = {
             "state": dict(Counter(entry.state.value for entry in active)),
             "priority": dict(Counter(entry.alarm.priority for entry in active)),
             "group": dict(Counter(entry.alarm.group for entry in active if entry.alarm.group)),
         }
-        return {"active": len(active), **counts}
+        chattering = sum(entry.raised_count >= CHATTERING for entry in active)
+        return {"active": len(active), "chattering": chattering, **counts}
 
     @property
     def oldest(self) -> str | None:
@@ -136,6 +152,7 @@ class AlarmBoard:
         if signal.what == "raised":
             entry.value, entry.unit = signal.value, signal.unit
             entry.message = fill_message(signal)
+            entry.raised_count = self._count_raisings((signal.alarm.name, signal.path), signal.ts_us)
         self._step(entry, _OF_SIGNAL[signal.what], _raised_after(signal))
         self._log(
             entry,
@@ -148,8 +165,18 @@ class AlarmBoard:
                 "unit": signal.unit,
                 "raised_at": write_instant(signal.raised_us),
                 "message": entry.message or None,
+                "count": entry.raised_count or None,
+                "chattering": entry.raised_count >= CHATTERING or None,
             },
         )
+
+    def _count_raisings(self, key: AlarmKey, ts_us: int) -> int:
+        """Return how often an alarm was raised within ``CHATTER_S``, this time included."""
+        times = self._raisings.setdefault(key, deque(maxlen=RAISINGS_MAX))
+        times.append(ts_us)
+        while times[0] < ts_us - CHATTER_S * 1e6:
+            times.popleft()
+        return len(times)
 
     @property
     def next_end_us(self) -> int | None:
@@ -287,6 +314,7 @@ class AlarmBoard:
                 if is_raised:
                     entry.value, entry.unit = told.get("value"), _text(told.get("unit"))
                     entry.message = _text(told.get("message")) or ""
+                    entry.raised_count = self._count_raisings(key, read_instant(str(told["ts"])))
             if entry.is_over:
                 del self._entries[key]
         return [(key, raised_us, seq) for key, (raised_us, seq) in signals.items()]
