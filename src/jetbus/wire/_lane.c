@@ -337,13 +337,9 @@ fits_room(const Lane *lane, const ElementCore *element, Py_ssize_t size)
 
 /* Handle a change: 1 if it is done, 0 if it is one for Python, -1 with an error. */
 static int
-change(Call *call, const Found *found)
+change(Call *call, const Part *path, const Part *given)
 {
     const Lane *lane = call->lane;
-    const Part *path = &found->param[PARAM_PATH], *given = &found->param[PARAM_VALUE];
-    if (found->member[MEMBER_ID].start != NULL || path->start == NULL || *path->start != '"' || given->start == NULL ||
-        has_details(found))
-        return 0;
     ElementCore *element = find_element(lane, path);
     if (element == NULL)
         return PyErr_Occurred() ? -1 : 0;
@@ -602,7 +598,7 @@ static int
 handle(Call *call, const Found *found, Text text, Py_ssize_t size)
 {
     const Part *method = &found->member[MEMBER_METHOD], *params = &found->member[MEMBER_PARAMS];
-    call->work++;
+    const Part *path = &found->param[PARAM_PATH], *value = &found->param[PARAM_VALUE];
     if (!(call->session->flags & SENDS))
         return 0;
     if (method->start == NULL)
@@ -610,7 +606,10 @@ handle(Call *call, const Found *found, Text text, Py_ssize_t size)
     if (params->start == NULL || *params->start != '{')
         return 0;
     if (IS_NAME(method, "change"))
-        return change(call, found);
+        return found->member[MEMBER_ID].start == NULL && path->start != NULL && *path->start == '"' &&
+                       value->start != NULL && !has_details(found)
+                   ? change(call, path, value)
+                   : 0;
     if (IS_NAME(method, "set"))
         return request(call, found, text, size, 1);
     if (IS_NAME(method, "call"))
@@ -665,12 +664,18 @@ serve(Call *call, PyObject *data, Py_ssize_t at, double turn_ends, Py_ssize_t by
             return NULL;
         if (!(flags & READY))
             break; /* something has happened to the session meanwhile */
+        Part path, value;
         int done = 0, is_sound = 0, over = 0;
+        call->work++;
         if (size > SHORT_BYTES || call->work >= WORK_UNSEEN)
             over = is_over(call, turn_ends);
         if (over < 0)
             return NULL;
-        if (!over && size <= long_bytes) {
+        if (!over && size <= long_bytes && (flags & SENDS) &&
+            find_change(text, size, reader->depth_max, reader->chars_max, &path, &value) &&
+            (done = change(call, &path, &value)) < 0)
+            return NULL;
+        if (!over && size <= long_bytes && !done) {
             is_sound = find_parts(text, size, reader->depth_max, reader->chars_max, &found);
             if (is_sound && (done = handle(call, &found, text, size)) < 0)
                 return NULL;

@@ -372,6 +372,28 @@ walk_object(const Walk *walk, Text at, Py_ssize_t depth, const Name *names, int 
     }
 }
 
+#define CHANGE_START "{\"method\":\"change\",\"params\":{\"path\":"
+#define CHANGE_MIDDLE ",\"value\":"
+#define CHANGE_END "}}"
+
+/* Check a text that has the layout of nearly all changes; 0 if it has another one, or a fault. Most messages are such
+ * texts, so this is worth having beside find_parts, which reads every layout. */
+static int
+find_change(Text text, Py_ssize_t size, Py_ssize_t depth_max, Py_ssize_t chars_max, Part *path, Part *value)
+{
+    Walk walk = {text + size, depth_max, chars_max};
+    const Py_ssize_t start = sizeof CHANGE_START - 1, middle = sizeof CHANGE_MIDDLE - 1, end = sizeof CHANGE_END - 1;
+    if (size <= start || memcmp(text, CHANGE_START, start) != 0 || text[start] != '"' || depth_max < 2)
+        return 0;
+    path->start = text + start;
+    path->end = skip_string(&walk, path->start);
+    if (path->end == NULL || walk.end - path->end <= middle || memcmp(path->end, CHANGE_MIDDLE, middle) != 0)
+        return 0;
+    value->start = path->end + middle;
+    value->end = skip_value(&walk, value->start, 2);
+    return value->end != NULL && walk.end - value->end == end && memcmp(value->end, CHANGE_END, end) == 0;
+}
+
 /* Check a text and find the parts of its message; 0 if it has a fault or a rare form. */
 static int
 find_parts(Text text, Py_ssize_t size, Py_ssize_t depth_max, Py_ssize_t chars_max, Found *found)
