@@ -117,6 +117,24 @@ def is_told_with_meta(block: Block, place: Place) -> None:
         assert peer.receive() == message
 
 
+def is_told_with_its_place(block: Block, place: Place) -> None:
+    """A change is told with its place in the journal, as here but for the seq and the instant."""
+    (message,) = messages(block)
+    received = message["params"]
+    daemon = place.start("--journal", str(place.folder / "journal"))
+    with daemon.connect() as owner, daemon.connect() as peer:
+        owner.result("add", {"path": received["path"], "value": 0})
+        peer.result("fetch", {"id": message["method"], "recorded": True})
+        assert peer.receive()["params"]["event"] == "add"
+        owner.result("change", {name: received[name] for name in ("path", "value")})
+        told = peer.receive()
+    recorded = told["params"]["recorded"]
+    assert isinstance(recorded["seq"], int)
+    assert _INSTANT.fullmatch(recorded["ts"])
+    recorded |= {name: received["recorded"][name] for name in ("seq", "ts")}
+    assert told == message
+
+
 def is_told_together(block: Block, place: Place) -> None:
     """Changes that come in one message are told in this one."""
     (message,) = messages(block)
@@ -258,6 +276,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "docs/howto/service.md: With systemd": (configures,),
     "docs/protocol.md: Events": (is_told, is_told_together, is_told_of_a_node),
     "docs/protocol.md: Looking back": (looks_back,),
+    "docs/protocol.md: Place in the journal": (is_told_with_its_place,),
     "docs/protocol.md: Requests to an owner": (reaches_the_owner,),
     "docs/protocol.md: Schemas": (is_told_with_schema, refuses_by_schema),
     "docs/protocol.md: Time and quality": (is_told_with_meta,),

@@ -58,7 +58,7 @@ __all__ = ["LiveAlarms", "run_alarms"]
 Result = TypeVar("Result")
 PREFIX = "alarms"
 POSITION_S = 5.0
-"""Interval at which the position is published, and gaps in the journal are looked for."""
+"""Interval at which the position is published."""
 REMIND_S = 1.0
 """Interval at which reminders are looked for."""
 COUNTS_S = 0.2
