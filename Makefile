@@ -160,7 +160,7 @@ LOCK = $(TOOLS)/uv pip compile --quiet --universal --python-version 3.11 --gener
 lock: $(TOOLS)/.ready ## write requirements/ from pyproject.toml; newer versions with UPGRADE=--upgrade
 	$(LOCK) --extra dev pyproject.toml --output-file requirements/dev.txt
 	$(LOCK) --extra all --group build --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
-	$(LOCK) --extra daemon --extra radar --group build --constraint requirements/dev.txt pyproject.toml --output-file requirements/bus.txt
+	$(LOCK) --extra alarms --extra daemon --extra radar --group build --constraint requirements/dev.txt pyproject.toml --output-file requirements/bus.txt
 	$(LOCK) --group fuzz --output-file requirements/fuzz.txt
 	$(LOCK) --group node --output-file requirements/node.txt
 	$(LOCK) --group tools --output-file requirements/tools.txt
