@@ -283,6 +283,17 @@ def test_flags_follow_every_assignment(flip: tuple[str, str, Any, str]) -> None:
         assert handled_by_lane(side, number, text)
 
 
+def test_flags_follow_the_audiences() -> None:
+    """A fetch that tests values takes the changes from the lane, and gives them back when it ends."""
+    side = make_world()
+    assert handled_by_lane(side, 0, CHANGE)
+    fetch = '{"method":"fetch","params":{"id":"tests","path":{},"value":{"greaterThan":0}}}'
+    side.play(("send", 1, framed(fetch), ALL_DAY))
+    assert not handled_by_lane(side, 0, CHANGE)
+    side.play(("send", 1, framed('{"method":"unfetch","params":{"id":"tests"}}'), ALL_DAY))
+    assert handled_by_lane(side, 0, CHANGE)
+
+
 def test_a_binary_state_is_left_to_python() -> None:
     """The value of a state whose owner speaks binary is not the JSON that the lane would store."""
     side = make_world()

@@ -261,7 +261,9 @@ class Bus:
         # not read them must not make the daemon store more.
         if service is None and session.outbox.slow and self.serving.stalls(session):
             return False
-        request_id = self._begin_request(session, message)
+        request_id = message.id
+        if message.is_positional or message.jsonrpc:
+            request_id = self._begin_request(session, message)
         try:
             if service is not None:
                 result = service(session, message, request_id, text)
@@ -406,8 +408,9 @@ class Bus:
             raise Invalid("path", "a path has at least one character")
         if len(path) > limits.path_chars_max:
             raise self.limit_reached("path_chars_max", "the path is too long")
-        # Peers of 2012 may choose either separator, so both count.
-        if path.count("/") + path.count(".") >= limits.path_depth_max:
+        # Peers of 2012 may choose either separator, so both count. A path that is short enough need not be looked at.
+        deep = limits.path_depth_max
+        if len(path) >= deep and path.count("/") + path.count(".") >= deep:
             raise self.limit_reached("path_depth_max", "the path has too many segments")
         # The first comparison is cheap and too strict by the daemon's own elements; only then these are subtracted.
         most = limits.elements_max

@@ -314,8 +314,8 @@ class SocketOutbox(OutboxCore):
             self._flow.note(self)
         # The first part of a turn: from here on the outbox is due to be written.
         self._parts.append(frame)
-        self._gathered_bytes += len(frame)
-        if self._gathered_bytes > self._flow.hard_bytes:
+        gathered = self._gathered_bytes = self._gathered_bytes + len(frame)
+        if gathered > self._flow.hard_bytes:
             self._give_up()
 
     def write_to(self, socket: Socket) -> None:

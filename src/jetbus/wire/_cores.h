@@ -70,8 +70,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    char slow;
-    PyObject *parts, *last;
+    PyObject *slow, *parts, *last;
     Py_ssize_t gathered_bytes, gather_max;
 } OutboxCore;
 
@@ -103,51 +102,58 @@ typedef struct {
 
 #define FIELD(self, offset) (*(PyObject **)((char *)(self) + (offset)))
 
-static PyObject *
-get_judged(PyObject *self, void *offset)
-{
-    PyObject *now = FIELD(self, (Py_ssize_t)offset);
-    if (now == NULL)
-        PyErr_SetString(PyExc_AttributeError, "the attribute has not been set");
-    return Py_XNewRef(now);
-}
+/* Names of the attributes of elements and sessions that judgements depend on, and of class attributes with what most
+ * elements have. They are interned, and live as long as the process. */
+enum { USUAL_ROOM, USUAL_DESCRIPTION, USUAL_DIALECT, JUDGED_FROM, NAMES_KEPT = JUDGED_FROM + 13 };
+static PyObject *kept_name[NAMES_KEPT];
 
 static int
-set_judged(PyObject *self, PyObject *now, void *offset)
+intern_names(void)
 {
-    PyObject *before = FIELD(self, (Py_ssize_t)offset);
-    ((Flagged *)self)->flags = 0;
-    FIELD(self, (Py_ssize_t)offset) = Py_XNewRef(now);
-    Py_XDECREF(before);
+    static const char *const texts[NAMES_KEPT] = {
+        "usual_room", "usual_description", "usual_dialect",
+        /* of elements */
+        "fetch_only", "audiences", "access", "timeout_s", "description", "meta",
+        /* of both */
+        "dialect",
+        /* of sessions */
+        "condition", "framing", "batches", "fresh", "speaks_jsonrpc", "wants_outcome",
+    };
+    for (int index = 0; index < NAMES_KEPT; index++)
+        if (kept_name[index] == NULL && (kept_name[index] = PyUnicode_InternFromString(texts[index])) == NULL)
+            return -1;
     return 0;
 }
 
-static PyObject *
-get_judged_bool(PyObject *self, void *offset)
-{
-    return PyBool_FromLong(*((char *)self + (Py_ssize_t)offset));
-}
-
+/* Assign to an attribute; Python has interned its name. The attributes have no getters and setters of their own, since
+ * Python reads plain members several times as fast. */
 static int
-set_judged_bool(PyObject *self, PyObject *now, void *offset)
+set_flagged(PyObject *self, PyObject *name, PyObject *now)
 {
-    int truth = now == NULL ? 0 : PyObject_IsTrue(now);
-    if (truth < 0)
-        return -1;
-    ((Flagged *)self)->flags = 0;
-    *((char *)self + (Py_ssize_t)offset) = (char)truth;
-    return 0;
+    Flagged *flagged = (Flagged *)self;
+    for (int index = JUDGED_FROM; index < NAMES_KEPT && flagged->flags; index++)
+        if (kept_name[index] == name)
+            flagged->flags = 0;
+    return PyObject_GenericSetAttr(self, name, now);
 }
 
 /* -- tables of attributes */
 
 #define OBJECT(Core, name) {#name, T_OBJECT_EX, offsetof(Core, name), 0, NULL}
-#define JUDGED_OBJECT(Core, name) {#name, get_judged, set_judged, NULL, (void *)offsetof(Core, name)}
-#define JUDGED_BOOL(Core, name) {#name, get_judged_bool, set_judged_bool, NULL, (void *)offsetof(Core, name)}
+#define BOOL(Core, name) {#name, T_BOOL, offsetof(Core, name), 0, NULL}
 
 static PyMemberDef element_members[] = {
     OBJECT(ElementCore, path),
     OBJECT(ElementCore, value),
+    OBJECT(ElementCore, owner),
+    OBJECT(ElementCore, audiences),
+    OBJECT(ElementCore, access),
+    OBJECT(ElementCore, timeout_s),
+    OBJECT(ElementCore, description),
+    OBJECT(ElementCore, meta),
+    OBJECT(ElementCore, dialect),
+    BOOL(ElementCore, is_method),
+    BOOL(ElementCore, fetch_only),
     {"number", T_PYSSIZET, offsetof(ElementCore, number), 0, NULL},
     {"room", T_UINT, offsetof(ElementCore, room), 0, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -196,13 +202,9 @@ get_path_json(PyObject *self, void *Py_UNUSED(closure))
     return text;
 }
 
-static PyGetSetDef element_judged[] = {
+static PyGetSetDef element_made[] = {
     {"path_json", get_path_json, NULL, NULL, NULL},
-    JUDGED_BOOL(ElementCore, is_method),      JUDGED_BOOL(ElementCore, fetch_only),
-    JUDGED_OBJECT(ElementCore, owner),        JUDGED_OBJECT(ElementCore, audiences),
-    JUDGED_OBJECT(ElementCore, access),       JUDGED_OBJECT(ElementCore, timeout_s),
-    JUDGED_OBJECT(ElementCore, description),  JUDGED_OBJECT(ElementCore, meta),
-    JUDGED_OBJECT(ElementCore, dialect),      {NULL, NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 static const Py_ssize_t element_fields[] = {
     offsetof(ElementCore, path),        offsetof(ElementCore, path_json), offsetof(ElementCore, value),
@@ -216,13 +218,14 @@ static PyMemberDef session_members[] = {
     OBJECT(SessionCore, routes),
     OBJECT(SessionCore, label),
     OBJECT(SessionCore, account),
+    OBJECT(SessionCore, condition),
+    OBJECT(SessionCore, dialect),
+    OBJECT(SessionCore, framing),
+    OBJECT(SessionCore, batches),
+    OBJECT(SessionCore, fresh),
+    OBJECT(SessionCore, speaks_jsonrpc),
+    OBJECT(SessionCore, wants_outcome),
     {NULL, 0, 0, 0, NULL},
-};
-static PyGetSetDef session_judged[] = {
-    JUDGED_OBJECT(SessionCore, condition),      JUDGED_OBJECT(SessionCore, dialect),
-    JUDGED_OBJECT(SessionCore, framing),        JUDGED_OBJECT(SessionCore, batches),
-    JUDGED_OBJECT(SessionCore, fresh),          JUDGED_OBJECT(SessionCore, speaks_jsonrpc),
-    JUDGED_OBJECT(SessionCore, wants_outcome),  {NULL, NULL, NULL, NULL, NULL},
 };
 static const Py_ssize_t session_fields[] = {
     offsetof(SessionCore, outbox),         offsetof(SessionCore, routes),        offsetof(SessionCore, label),
@@ -243,14 +246,16 @@ static const Py_ssize_t audience_fields[] = {
 };
 
 static PyMemberDef outbox_members[] = {
-    {"slow", T_BOOL, offsetof(OutboxCore, slow), 0, NULL},
+    OBJECT(OutboxCore, slow),
     {"_parts", T_OBJECT_EX, offsetof(OutboxCore, parts), 0, NULL},
     {"_last", T_OBJECT_EX, offsetof(OutboxCore, last), 0, NULL},
     {"_gathered_bytes", T_PYSSIZET, offsetof(OutboxCore, gathered_bytes), 0, NULL},
     {"_gather_max", T_PYSSIZET, offsetof(OutboxCore, gather_max), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static const Py_ssize_t outbox_fields[] = {offsetof(OutboxCore, parts), offsetof(OutboxCore, last), 0};
+static const Py_ssize_t outbox_fields[] = {
+    offsetof(OutboxCore, slow), offsetof(OutboxCore, parts), offsetof(OutboxCore, last), 0,
+};
 
 static PyMemberDef route_members[] = {
     OBJECT(RouteCore, requester),
@@ -262,8 +267,8 @@ static PyMemberDef route_members[] = {
     OBJECT(RouteCore, requested),
     OBJECT(RouteCore, id),
     OBJECT(RouteCore, bucket),
-    {"is_set", T_BOOL, offsetof(RouteCore, is_set), 0, NULL},
-    {"by_jsonrpc", T_BOOL, offsetof(RouteCore, by_jsonrpc), 0, NULL},
+    BOOL(RouteCore, is_set),
+    BOOL(RouteCore, by_jsonrpc),
     {"opened_us", T_PYSSIZET, offsetof(RouteCore, opened_us), 0, NULL},
     {"kept_bytes", T_PYSSIZET, offsetof(RouteCore, kept_bytes), 0, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -301,24 +306,14 @@ static const Py_ssize_t account_fields[] = {
 
 /* -- a new element */
 
-/* Names of class attributes with what most elements have. They are interned, and live as long as the process. */
-enum { USUAL_ROOM, USUAL_DESCRIPTION, USUAL_DIALECT, USUALS };
-static PyObject *usual_name[USUALS];
-
-static int
-intern_names(void)
-{
-    static const char *const texts[USUALS] = {"usual_room", "usual_description", "usual_dialect"};
-    for (int index = 0; index < USUALS; index++)
-        if (usual_name[index] == NULL && (usual_name[index] = PyUnicode_InternFromString(texts[index])) == NULL)
-            return -1;
-    return 0;
-}
-
+/* What most elements have; a new reference. It is looked up once: all classes of elements inherit it from one. */
 static PyObject *
 usual(PyObject *self, int index)
 {
-    return PyObject_GetAttr((PyObject *)Py_TYPE(self), usual_name[index]);
+    static PyObject *found[JUDGED_FROM];
+    if (found[index] == NULL)
+        found[index] = PyObject_GetAttr((PyObject *)Py_TYPE(self), kept_name[index]);
+    return Py_XNewRef(found[index]);
 }
 
 static void
@@ -429,8 +424,9 @@ free_core(PyObject *self, const Py_ssize_t *fields)
         .slots = word##_slots,                                                                                         \
     };
 
-DEFINE_CORE(ElementCore, element, element_fields, {Py_tp_getset, element_judged}, {Py_tp_init, (void *)element_init}, )
-DEFINE_CORE(SessionCore, session, session_fields, {Py_tp_getset, session_judged}, )
+DEFINE_CORE(ElementCore, element, element_fields, {Py_tp_getset, element_made}, {Py_tp_init, (void *)element_init},
+            {Py_tp_setattro, (void *)set_flagged}, )
+DEFINE_CORE(SessionCore, session, session_fields, {Py_tp_setattro, (void *)set_flagged}, )
 DEFINE_CORE(AudienceCore, audience, audience_fields, )
 DEFINE_CORE(OutboxCore, outbox, outbox_fields, )
 DEFINE_CORE(RouteCore, route, route_fields, )

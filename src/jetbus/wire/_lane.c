@@ -167,7 +167,7 @@ put(Call *call, SessionCore *session, PyObject *frame)
         OutboxCore *outbox = (OutboxCore *)session->outbox;
         Py_ssize_t gathered = outbox->gathered_bytes + PyBytes_Size(frame);
         /* Not the first of a turn, nothing to be closed before it, and no limit near. */
-        if (!outbox->slow && outbox->last == Py_None && gathered <= outbox->gather_max &&
+        if (outbox->slow == Py_False && outbox->last == Py_None && gathered <= outbox->gather_max &&
             PyList_Size(outbox->parts) > 0) {
             int failed = PyList_Append(outbox->parts, frame);
             Py_DECREF(frame);
