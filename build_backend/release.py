@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 NEEDED = (
     "jetbus/peer/_iterator.abi3.so",
-    "jetbus/wire/_scan.abi3.so",
+    "jetbus/wire/_lane.abi3.so",
     "jetbus/radar/static/index.html",
     "jetbus/py.typed",
 )

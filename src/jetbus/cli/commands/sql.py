@@ -24,7 +24,6 @@ from jetbus.journal.instants import read_instant
 @command(
     examples=[
         Example("jet sql 'select path, count(*) n from events group by path' --tables tables", "query the tables"),
-        Example("jet sql 'select event, count(*) n from log group by event' --journal log", "query a journal"),
         Example("jet sql 'select max(num) from history' --tables tables --engine duckdb", "answer without Java"),
     ],
     bus=False,
