@@ -56,7 +56,7 @@ BLOCK_BYTES = 16 * 1024
 """About as many bytes of first events are put into an outbox at once."""
 BLOCK_ENTRIES, WINDOWS_MAX = 100, 20
 """Entries of a sorted request that are encoded in one step, and attempts before all are encoded at once."""
-READING_S, READING_LOOKS = 0.05, 20
+READING_S, READING_LOOKS = 0.05, 2
 """A peer has so much time to read a long answer, so many times, before the next one is sent to another peer."""
 TOO_LONG = "the answer is too long; narrow the rule, or ask for the parts one by one"
 
@@ -406,7 +406,7 @@ class Preparations:
                     return
             finally:
                 if answering is not None:
-                    self._await_reader(answering, session.outbox)
+                    self._look_later(answering, session.outbox, READING_LOOKS)
                 self._leave(session, form)
 
     def _enter(self, session: Session, wish: Wish) -> Form:
@@ -460,12 +460,16 @@ class Preparations:
         else:
             deque(steps, 0)  # at once
 
-    def _await_reader(self, answering: Place, outbox: Outbox, looks: int = READING_LOOKS) -> None:
+    def _look_later(self, answering: Place, outbox: Outbox, looks: int) -> None:
+        # Not at once: an answer counts as unread only when the daemon has written it, at the end of the turn.
+        self._bus.worker.later(READING_S, partial(self._await_reader, answering, outbox, looks - 1))
+
+    def _await_reader(self, answering: Place, outbox: Outbox, looks: int) -> None:
         """Give back the place of an answer when its peer has read most of it, or has had some time to."""
         if not looks or outbox.closed or outbox.unread_bytes < answering.size // 2:
             answering.leave()
         else:
-            self._bus.worker.later(READING_S, partial(self._await_reader, answering, outbox, looks - 1))
+            self._look_later(answering, outbox, looks)
 
     def void(self) -> None:
         """Let everybody prepare again, because users or elements have other rights."""

@@ -51,7 +51,7 @@ DRAIN_BYTES = 256 * 1024
 """Bytes of a slow peer's queue that are handed to the socket at once."""
 HOLD_S = 0.1
 """Wait before the disk is tried again for the outboxes that it holds up."""
-GRACE_S = 1.0
+GRACE_S = 0.5
 """Time for which a peer may be slow before it can be closed because all peers, or those of its address, keep too much:
 one long event makes many peers slow for a moment, and they share its bytes."""
 LARGE_BYTES = 16 * 1024
@@ -131,18 +131,17 @@ class Flow:
         self._close_longest(self.slow, "outbox_total_bytes", f"more than {self.total_bytes} bytes")
 
     def check_account(self, account: Account) -> None:
-        """Close the peer that leaves most unread if too much is kept for all peers or those of one address."""
-        limit = account.overdrawn
-        if not limit:
-            return
+        """Close peers that leave most unread while too much is kept for all peers or those of one address."""
         latest = clock() - GRACE_S
-        address = None if limit == "kept_bytes_max" else account.address
-        slow = [
-            outbox
-            for outbox, since in self.slow_since.items()
-            if since < latest and (address is None or outbox.account.address is address)
-        ]
-        if slow:
+        while limit := account.overdrawn:
+            address = None if limit == "kept_bytes_max" else account.address
+            slow = [
+                outbox
+                for outbox, since in self.slow_since.items()
+                if since < latest and (address is None or outbox.account.address is address)
+            ]
+            if not slow:
+                return
             self._close_longest(slow, limit, "more than is kept for them")
 
     def _close_longest(self, outboxes: Iterable[SocketOutbox], limit: str, amount: str) -> None:
