@@ -62,7 +62,7 @@ class _Entry:
         self.unit: str | None = None
         self.message = ""
         self.raised_count = 0
-        """How often it was raised within ``CHATTER_S``, counted when it was raised last."""
+        """Number of times that it was raised within ``CHATTER_S``, as of the last time."""
 
     @property
     def is_over(self) -> bool:
